@@ -44,47 +44,26 @@ def json_of(column: Column[Any]) -> Expression:
     kind: Any = column.type
     name = str(kind.__visit_name__)
     if name.lower() == "uuid":
-        return _uuid
+        return _UUID.format
     if name in ("JSON", "JSONB"):
-        return _text
+        return _TEXT.format
     python_type = python_type_of(kind)
     if python_type is not None and python_type in _ZONED and kind.timezone:
         return _zoned(column, python_type)
     if python_type is Decimal:
         return _decimal(column)
     if isinstance(python_type, type) and issubclass(python_type, Enum):
-        return _text
-    expression = _EXPRESSIONS.get(python_type) if python_type else None
-    if expression is None:
+        return _TEXT.format
+    form = _FORMS.get(python_type) if python_type else None
+    if form is None:
         raise _unsupported(
             column, "which has no form in a trigger's JSON", "leave the column out of the captured table"
         )
-    return expression
+    return form.format
 
 
 def _unsupported(column: Column[Any], why: str, remedy: str) -> UnsupportedEncoding:
     return UnsupportedEncoding(f"column {column} has type {column.type!r}, {why}", remedy=remedy, place=str(column))
-
-
-def _text(x: str) -> str:
-    return f"json_quote(CAST({x} AS TEXT))"
-
-
-def _whole(x: str) -> str:
-    return f"CASE typeof({x}) WHEN 'integer' THEN CAST({x} AS TEXT) ELSE {_text(x)} END"
-
-
-def _flag(x: str) -> str:
-    return f"CASE {x} WHEN 1 THEN 'true' WHEN 0 THEN 'false' ELSE {_text(x)} END"
-
-
-def _number(x: str) -> str:
-    """Seventeen digits name a double exactly; JSON has no infinity."""
-    finite = f"typeof({x}) IN ('real', 'integer') AND abs({x}) < 9e999"
-    return (
-        f"CASE WHEN {finite} THEN printf('%!.17g', {x})"
-        f" WHEN {x} = 9e999 THEN '\"Infinity\"' WHEN {x} = -9e999 THEN '\"-Infinity\"' ELSE {_text(x)} END"
-    )
 
 
 def _decimal(column: Column[Any]) -> Expression:
@@ -97,16 +76,13 @@ def _decimal(column: Column[Any]) -> Expression:
             "declare Numeric(15, 4) or fewer digits, or keep the table in PostgreSQL",
         )
 
-    def text(x: str) -> str:
-        plain = f"""'"' || printf('%.{scale:d}f', {x}) || '"'"""
-        return f"CASE WHEN typeof({x}) IN ('real', 'integer') THEN {plain} ELSE {_text(x)} END"
-
-    return text
+    plain = f"""'"' || printf('%.{scale:d}f', {{0}}) || '"'"""
+    return f"CASE WHEN typeof({{0}}) IN ('real', 'integer') THEN {plain} ELSE {_TEXT} END".format
 
 
 def _zoned(column: Column[Any], python_type: type) -> Expression:
     """Refuse a type that writes 12:00+02:00 as 12:00, as those of SQLAlchemy do on SQLite."""
-    expression, sample = _ZONED[python_type]
+    form, sample = _ZONED[python_type]
     from eventstore.backends.sql.values import read_back  # SQLAlchemy is loaded when it is first used
 
     if read_back(column.type, sample) not in (sample, None):
@@ -117,37 +93,7 @@ def _zoned(column: Column[Any], python_type: type) -> Expression:
             if python_type is datetime
             else "declare the column as Text or as Time without time zone",
         )
-    return expression
-
-
-def _moment(x: str) -> str:
-    """SQLAlchemy writes a date and a time without zone; Debezium puts a T between, and a Z behind."""
-    return f"json_quote({_with_t(x)} || 'Z')"
-
-
-def _zoned_moment(x: str) -> str:
-    """A time that has no offset is UTC; one that has keeps it."""
-    return f"json_quote({_with_t(x)} || {_z_unless_offset(x, first=11)})"
-
-
-def _zoned_time(x: str) -> str:
-    return f"json_quote(CAST({x} AS TEXT) || {_z_unless_offset(x, first=1)})"
-
-
-def _with_t(x: str) -> str:
-    return f"replace(CAST({x} AS TEXT), ' ', 'T')"
-
-
-def _z_unless_offset(x: str, *, first: int) -> str:
-    return f"CASE WHEN substr(CAST({x} AS TEXT), {first}) GLOB '*[-+Zz]*' THEN '' ELSE 'Z' END"
-
-
-def _day(x: str) -> str:
-    return f"json_quote(CAST({x} AS TEXT) || 'Z')"
-
-
-def _uuid(x: str) -> str:
-    return f"CASE WHEN length({x}) = 32 THEN json_quote({dashed(x)}) ELSE {_text(x)} END"
+    return form.format
 
 
 def dashed(x: str) -> str:
@@ -156,21 +102,33 @@ def dashed(x: str) -> str:
     return f"lower({parts})"
 
 
+def _z_unless_offset(first: int) -> str:
+    return f"CASE WHEN substr(CAST({{0}} AS TEXT), {first}) GLOB '*[-+Zz]*' THEN '' ELSE 'Z' END"
+
+
 _UUID_PARTS: Final = ((1, 8), (9, 4), (13, 4), (17, 4), (21, 12))
+_TEXT: Final = "json_quote(CAST({0} AS TEXT))"
+_UUID: Final = f"CASE WHEN length({{0}}) = 32 THEN json_quote({dashed('{0}')}) ELSE {_TEXT} END"
+# SQLAlchemy writes a date and a time with a space between and without zone; Debezium has a T there, and a Z behind.
+_WITH_T: Final = "replace(CAST({0} AS TEXT), ' ', 'T')"
+_DAY: Final = "json_quote(CAST({0} AS TEXT) || 'Z')"
 _EAST: Final = timezone(timedelta(hours=2))
-_ZONED: Final[dict[type | None, tuple[Expression, Any]]] = {
-    datetime: (_zoned_moment, datetime(2024, 1, 2, 3, 4, 5, 6, _EAST)),
-    time: (_zoned_time, time(3, 4, 5, 6, _EAST)),
+# A time that has no offset is UTC; one that has keeps it.
+_ZONED: Final[dict[type | None, tuple[str, Any]]] = {
+    datetime: (f"json_quote({_WITH_T} || {_z_unless_offset(11)})", datetime(2024, 1, 2, 3, 4, 5, 6, _EAST)),
+    time: (f"json_quote(CAST({{0}} AS TEXT) || {_z_unless_offset(1)})", time(3, 4, 5, 6, _EAST)),
 }
-_EXPRESSIONS: Final[dict[type, Expression]] = {
-    str: _text,
-    int: _whole,
-    bool: _flag,
-    float: _number,
-    datetime: _moment,
-    date: _day,
-    time: _day,
-    UUID: _uuid,
+_FORMS: Final[dict[type, str]] = {
+    str: _TEXT,
+    int: f"CASE typeof({{0}}) WHEN 'integer' THEN CAST({{0}} AS TEXT) ELSE {_TEXT} END",
+    bool: f"CASE {{0}} WHEN 1 THEN 'true' WHEN 0 THEN 'false' ELSE {_TEXT} END",
+    # Seventeen digits name a double exactly; JSON has no infinity.
+    float: "CASE WHEN typeof({0}) IN ('real', 'integer') AND abs({0}) < 9e999 THEN printf('%!.17g', {0})"
+    f" WHEN {{0}} = 9e999 THEN '\"Infinity\"' WHEN {{0}} = -9e999 THEN '\"-Infinity\"' ELSE {_TEXT} END",
+    datetime: f"json_quote({_WITH_T} || 'Z')",
+    date: _DAY,
+    time: _DAY,
+    UUID: _UUID,
 }
 
 

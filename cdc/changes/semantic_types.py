@@ -120,11 +120,11 @@ def opener(form: Form) -> Open | None:
 def _opener_of(form: Form) -> Open | None:
     name, scale = form.name or "", form.scale
     if name == DECIMAL:
-        return lambda value: _decimal(value, scale or 0)
+        return lambda value: _unscaled(value, scale or 0)
     if name in TIMESTAMPS:
         return lambda value: _moment(value, TIMESTAMPS[name])
     if name in TIMES:
-        return lambda value: _time(value, TIMES[name])
+        return lambda value: _time_of_day(value, TIMES[name])
     if name in DAYS:
         return _day
     return _OTHERS.get(name)
@@ -140,13 +140,13 @@ def _bytes(value: Any) -> bytes:
     return value if isinstance(value, bytes) else base64.b64decode(value, validate=True)
 
 
-def _decimal(value: Any, scale: int) -> Decimal:
+def _unscaled(value: Any, scale: int) -> Decimal:
     # By its text: arithmetic would round to the digits of the thread's context.
     return Decimal(f"{int.from_bytes(_bytes(value), 'big', signed=True)}E{-scale}")
 
 
 def _variable_scale(value: Mapping[str, Any]) -> Decimal:
-    return _decimal(value["value"], value["scale"])
+    return _unscaled(value["value"], value["scale"])
 
 
 def _day(value: int) -> date:
@@ -165,7 +165,7 @@ def _moment(value: int, units: int) -> datetime:
     return _EPOCH + _micros(value, units)
 
 
-def _time(value: int, units: int) -> time:
+def _time_of_day(value: int, units: int) -> time:
     past = _micros(value, units)
     if not timedelta() <= past < timedelta(days=1):
         raise ValueError("a time of day has 24 hours or more")

@@ -16,19 +16,13 @@ from pydantic import SecretStr
 
 from cdc.connect.failures import remedy_for, short_message
 from cdc.connect.status import (
-    ConfigKey,
     ConfigProblem,
     ConnectorInfo,
     ConnectorStatus,
-    LoggerLevel,
-    PluginInfo,
     SourceOffset,
-    TaskInfo,
-    TaskStatus,
     WorkerHealth,
     WorkerInfo,
     each_of,
-    levels_of,
     names_of,
     overview_of,
 )
@@ -126,18 +120,14 @@ class ConnectClient:
             return WorkerHealth(healthy=False, message=again.error.message)
         return WorkerHealth(healthy=response.ok, message=_message(response))
 
-    def plugins(self, *, connectors_only: bool = True) -> tuple[PluginInfo, ...]:
-        """Return the classes the worker can load: connectors, or converters, transforms and predicates too."""
-        params = {"connectorsOnly": setting(connectors_only)}
-        return self._read("GET", "/connector-plugins", each_of(PluginInfo.of), params=params)
-
-    def plugin_keys(self, plugin: str) -> tuple[ConfigKey, ...]:
-        """Return the settings that a plug-in reads, by its class or its short name. Raises ConnectRejected for none."""
-        return self._read("GET", _plugin_path(plugin, "config"), each_of(ConfigKey.of))
+    def plugins(self) -> tuple[str, ...]:
+        """Return the classes of connectors that the worker can load."""
+        return self._read("GET", "/connector-plugins", each_of(lambda plugin: str(plugin["class"])))
 
     def validate(self, config: Mapping[str, str]) -> tuple[ConfigProblem, ...]:
         """Return what the worker finds wrong with a configuration, the name included. Nothing is stored."""
-        path = _plugin_path(config["connector.class"].rpartition(".")[2], "config", "validate")
+        plugin = quote(config["connector.class"].rpartition(".")[2], safe="")
+        path = f"/connector-plugins/{plugin}/config/validate"
         return self._read("PUT", path, ConfigProblem.all_of, body=dict(config))
 
     def connectors(self) -> tuple[str, ...]:
@@ -175,33 +165,9 @@ class ConnectClient:
         with self._reasons({"name": name, **config}):
             return dict(self._read("PUT", _path(name, "config"), ConnectorInfo.of, body=dict(config)).config)
 
-    def patch_config(self, name: str, changes: Mapping[str, str | None]) -> dict[str, str]:
-        """Change some settings of a connector, None removes one. Return all as the worker stores them."""
-        return dict(self._read("PATCH", _path(name, "config"), ConnectorInfo.of, body=dict(changes)).config)
-
     def status(self, name: str) -> ConnectorStatus:
         """Return the state of a connector and its tasks. Raises UnknownConnector."""
         return self._read("GET", _path(name, "status"), ConnectorStatus.of)
-
-    def tasks(self, name: str) -> tuple[TaskInfo, ...]:
-        """Return a connector's tasks with their configurations. Raises UnknownConnector."""
-        return self._read("GET", _path(name, "tasks"), each_of(TaskInfo.of))
-
-    def task_status(self, name: str, task: int) -> TaskStatus:
-        """Return the state of one task. Raises UnknownConnector, also if the connector has no such task."""
-        return self._read("GET", _path(name, "tasks", str(task), "status"), TaskStatus.of)
-
-    def restart_task(self, name: str, task: int) -> None:
-        """Ask for a restart of one task. Raises UnknownConnector, also if the connector has no such task."""
-        self._call("POST", _path(name, "tasks", str(task), "restart"))
-
-    def topics(self, name: str) -> tuple[str, ...]:
-        """Return the topics a connector has used since it was created, or since `reset_topics`."""
-        return self._read("GET", _path(name, "topics"), lambda body: names_of(body[name]["topics"]))
-
-    def reset_topics(self, name: str) -> None:
-        """Forget which topics a connector has used. The topics stay."""
-        self._call("PUT", _path(name, "topics", "reset"))
 
     def offsets(self, name: str) -> tuple[SourceOffset, ...]:
         """Return the offsets of a connector. Raises UnknownConnector."""
@@ -237,31 +203,6 @@ class ConnectClient:
     def delete_offsets(self, name: str) -> None:
         """Delete the offsets of a STOPPED connector: its next start takes an initial snapshot."""
         self._call("DELETE", _path(name, "offsets"))
-
-    def alter_offsets(self, name: str, offsets: Sequence[SourceOffset]) -> str:
-        """Set the offsets of a STOPPED source connector, and return the worker's answer.
-
-        Partitions that are left out stay. Raises ConnectRejected for a partition that the connector does not know.
-        """
-        body = {"offsets": [{"partition": dict(o.partition), "offset": dict(o.offset)} for o in offsets]}
-        return self._read("PATCH", _path(name, "offsets"), lambda answer: str(answer["message"]), body=body)
-
-    def loggers(self) -> tuple[LoggerLevel, ...]:
-        """Return the loggers of this worker whose level is set, by name."""
-        return self._read("GET", "/admin/loggers", levels_of)
-
-    def logger(self, name: str) -> LoggerLevel:
-        """Return the level of one logger of this worker. Raises ConnectRejected for one that is not there."""
-        return self._read("GET", _logger_path(name), lambda body: LoggerLevel.of(name, body))
-
-    def set_logger(self, name: str, level: str, *, everywhere: bool = False) -> tuple[str, ...]:
-        """Set the level of a logger and those below it, until the worker ends. Returns which were changed.
-
-        `everywhere` reaches every worker of the cluster, and says nothing of what it changed there.
-        """
-        scope = {"scope": "cluster" if everywhere else "worker"}
-        response = self._call("PUT", _logger_path(name), params=scope, body={"level": level})
-        return () if everywhere else tuple(response.json())
 
     @contextmanager
     def _reasons(self, config: Mapping[str, str]) -> Iterator[None]:
@@ -409,14 +350,6 @@ class ConnectClient:
 
 def _path(name: str, *parts: str) -> str:
     return "/".join(("/connectors", quote(name, safe=""), *parts))
-
-
-def _plugin_path(plugin: str, *parts: str) -> str:
-    return "/".join(("/connector-plugins", quote(plugin, safe=""), *parts))
-
-
-def _logger_path(name: str) -> str:
-    return f"/admin/loggers/{quote(name, safe='')}"
 
 
 def _message(response: requests.Response) -> str:

@@ -43,72 +43,6 @@ class WorkerHealth:
 
 
 @dataclass(frozen=True, slots=True)
-class PluginInfo:
-    """A connector class that a worker can load."""
-
-    class_name: str
-    kind: str
-    version: str
-
-    @classmethod
-    def of(cls, body: Mapping[str, Any]) -> PluginInfo:
-        """From Connect's answer."""
-        return cls(body["class"], body["type"], body.get("version") or "")
-
-
-@dataclass(frozen=True, slots=True)
-class ConfigKey:
-    """A setting that a plug-in reads; ``default`` is None where it has none."""
-
-    name: str
-    type: str
-    importance: str
-    required: bool
-    default: str | None
-    documentation: str
-
-    @classmethod
-    def of(cls, body: Mapping[str, Any]) -> ConfigKey:
-        """From Connect's answer."""
-        return cls(
-            body["name"],
-            body["type"],
-            body["importance"],
-            bool(body["required"]),
-            body.get("default_value"),
-            body.get("documentation") or "",
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class LoggerLevel:
-    """How much one of a worker's loggers says; ``modified`` is None if it is unchanged since the start."""
-
-    name: str
-    level: str
-    modified: datetime | None = None
-
-    @classmethod
-    def of(cls, name: str, body: Mapping[str, Any]) -> LoggerLevel:
-        """From Connect's answer."""
-        millis = body.get("last_modified")
-        return cls(name, body["level"], None if millis is None else datetime.fromtimestamp(millis / 1000, UTC))
-
-
-@dataclass(frozen=True, slots=True)
-class TaskInfo:
-    """One task of a connector, and the configuration that the connector gave it."""
-
-    id: int
-    config: Mapping[str, str] = field(repr=False)
-
-    @classmethod
-    def of(cls, body: Mapping[str, Any]) -> TaskInfo:
-        """From Connect's answer."""
-        return cls(body["id"]["task"], dict(body["config"]))
-
-
-@dataclass(frozen=True, slots=True)
 class ConnectorInfo:
     """A connector as the cluster keeps it: its kind (source, sink), its configuration, the ids of its tasks."""
 
@@ -272,8 +206,3 @@ def overview_of(body: Any) -> dict[str, tuple[ConnectorInfo, ConnectorStatus]]:
     return {
         name: (ConnectorInfo.of(body[name]["info"]), ConnectorStatus.of(body[name]["status"])) for name in sorted(body)
     }
-
-
-def levels_of(body: Any) -> tuple[LoggerLevel, ...]:
-    """Read the levels of loggers, by name."""
-    return tuple(LoggerLevel.of(name, body[name]) for name in sorted(body))

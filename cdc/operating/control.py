@@ -9,7 +9,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, TypeVar, get_args
 
 import structlog
@@ -50,28 +50,32 @@ Until = Literal["running", "streaming"]
 Offsets = tuple[SourceOffset, ...]
 
 
+@dataclass(slots=True)
+class Since:
+    """Since when something has been so."""
+
+    began: float | None = None
+
+    def seconds(self, is_so: bool, now: float) -> float:
+        """Note whether it is so now, and return for how long it has been."""
+        self.began = None if not is_so else now if self.began is None else self.began
+        return 0.0 if self.began is None else now - self.began
+
+
+@dataclass
 class Watch:
     """Looks at one connector until it is where it has to be."""
 
-    def __init__(
-        self,
-        client: ConnectClient,
-        name: str,
-        *,
-        until: Until,
-        source: Engine | None,
-        deadline: Deadline,
-        may_be_idle: bool = False,
-    ) -> None:
-        self.deadline = deadline
-        self._may_be_idle = may_be_idle
-        self._client = client
-        self._name = name
-        self._until = until
-        self._source = source
-        self._running_since: float | None = None
-        self._taskless_since: float | None = None
-        self._marked_at = 0.0
+    client: ConnectClient
+    name: str
+    _: KW_ONLY
+    until: Until
+    source: Engine | None
+    deadline: Deadline
+    may_be_idle: bool = False
+    _running: Since = field(default_factory=Since, init=False)
+    _taskless: Since = field(default_factory=Since, init=False)
+    _marked_at: float = field(default=0.0, init=False)
 
     def until_there(self, before: Offsets, *, content_after: float) -> ConnectorStatus:
         """Wait until the connector works; ConnectorFailed, ConnectorTimeout.
@@ -81,50 +85,29 @@ class Watch:
         """
 
         def there() -> ConnectorStatus | None:
-            status = self._look()
+            status, now = status_of(self.client, self.name), time.monotonic()
             if status is None:
                 return None
+            self.deadline.saw(check(status))
+            running = self._running.seconds(status.running, now)
+            taskless = self._taskless.seconds(status.state == RUNNING and not status.tasks, now)
+            if taskless > TASKLESS_SECONDS:
+                self.client.restart(self.name)
+                self._taskless, taskless = Since(), 0.0
             if not status.running:
-                return status if self._may_be_idle and self._taskless_for() >= CONTENT_SECONDS else None
-            content = self._source is None and self._running_for() >= content_after
+                return status if self.may_be_idle and taskless >= CONTENT_SECONDS else None
+            content = self.source is None and running >= content_after
             return status if content or self._proven(before) else None
 
-        return self.deadline.wait(there, goal=self._until)
-
-    def _look(self) -> ConnectorStatus | None:
-        status = status_of(self._client, self._name)
-        if status is None:
-            return None
-        self.deadline.saw(check(status))
-        self._restart_without_tasks(status)
-        if not status.running:
-            self._running_since = None
-        elif self._running_since is None:
-            self._running_since = time.monotonic()
-        return status
-
-    def _restart_without_tasks(self, status: ConnectorStatus) -> None:
-        if status.state != RUNNING or status.tasks:
-            self._taskless_since = None
-        elif self._taskless_since is None:
-            self._taskless_since = time.monotonic()
-        elif self._taskless_for() > TASKLESS_SECONDS:
-            self._client.restart(self._name)
-            self._taskless_since = None
-
-    def _running_for(self) -> float:
-        return 0.0 if self._running_since is None else time.monotonic() - self._running_since
-
-    def _taskless_for(self) -> float:
-        return 0.0 if self._taskless_since is None else time.monotonic() - self._taskless_since
+        return self.deadline.wait(there, goal=self.until)
 
     def _proven(self, before: Offsets) -> bool:
-        if self._until == "running":
+        if self.until == "running":
             return True
-        if self._source is not None and time.monotonic() - self._marked_at > _MARK_SECONDS:
-            mark_source(self._source)
+        if self.source is not None and time.monotonic() - self._marked_at > _MARK_SECONDS:
+            mark_source(self.source)
             self._marked_at = time.monotonic()
-        offsets = self._client.offsets(self._name)
+        offsets = self.client.offsets(self.name)
         return offsets != before and any(offset.streamed for offset in offsets)
 
 

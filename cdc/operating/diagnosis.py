@@ -109,7 +109,7 @@ def _worker_findings(client: ConnectClient, connector: Connector) -> Iterator[Fi
     yield Finding.ok("worker", f"{client.url} is healthy, version {client.root().version}")
     config = connector.config()
     plugin = config["connector.class"]
-    if all(installed.class_name != plugin for installed in client.plugins()):
+    if plugin not in client.plugins():
         yield Finding.error(
             "plug-in", f"the worker has no {plugin}", "install the plug-in into the worker's plugin.path"
         )

@@ -12,7 +12,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -30,7 +30,7 @@ from cdc.connect.status import (
 )
 from cdc.connectors.base import Connector
 from cdc.errors import CdcError, ConnectorFailed, ConnectRejected, RestartsExhausted, UnknownConnector
-from cdc.operating.control import TASKLESS_SECONDS, failure_of
+from cdc.operating.control import TASKLESS_SECONDS, Since, failure_of
 from cdc.source.captured_columns import advice_on
 from cdc.source.catalogue import ReplicationSlot, clock, slot_facts, typed_errors
 from eventstore.metrics.families import RUNNER, Family, Kind, RunnerMetrics
@@ -216,8 +216,8 @@ class _Watched:
 
     restarts: int = 0
     due: float | None = None
-    running_since: float | None = None
-    taskless_since: float | None = None
+    running: Since = field(default_factory=Since)
+    taskless: Since = field(default_factory=Since)
     given_up: ConnectorFailed | None = None
 
 
@@ -324,7 +324,7 @@ class Supervisor:
         if failure is None:
             self._settle(one, status, now, well=is_well(status, info.config))
         elif one.given_up is not None:
-            one.running_since = None
+            one.running = Since()
         elif one.restarts >= self._policy.limit:
             self._give_up(one, status, failure)
         elif one.due is None:
@@ -334,13 +334,9 @@ class Supervisor:
 
     def _failure(self, one: _Watched, status: ConnectorStatus, now: float, *, may_idle: bool) -> ConnectorFailed | None:
         """Return what is wrong: something FAILED, or a connector has run without any task for long."""
-        if status.state != RUNNING or status.tasks or may_idle:
-            one.taskless_since = None
-            return failure_of(status)
-        if one.taskless_since is None:
-            one.taskless_since = now
-        if now - one.taskless_since <= TASKLESS_SECONDS:
-            return None
+        taskless = status.state == RUNNING and not status.tasks and not may_idle
+        if one.taskless.seconds(taskless, now) <= TASKLESS_SECONDS:
+            return None if taskless else failure_of(status)
         return ConnectorFailed(
             f"connector {status.name!r} runs without a task",
             remedy="restart the connector: the worker lost its request for tasks",
@@ -349,18 +345,14 @@ class Supervisor:
 
     def _settle(self, one: _Watched, status: ConnectorStatus, now: float, *, well: bool) -> None:
         one.due = None
-        if not well:
-            one.running_since = None
-            return
-        if one.running_since is None:
-            one.running_since = now
-        if now - one.running_since >= self._healthy_after and (one.restarts or one.given_up):
+        is_healthy = one.running.seconds(well, now) >= self._healthy_after
+        if well and is_healthy and (one.restarts or one.given_up):
             _LOG.info("connector recovered", connector=status.name, restarts=one.restarts)
             one.restarts, one.given_up = 0, None
 
     def _schedule(self, one: _Watched, status: ConnectorStatus, failure: ConnectorFailed, now: float) -> None:
         wait = self._policy.delay(one.restarts + 1) * (1 + self._chance()) / 2
-        one.due, one.running_since = now + wait, None
+        one.due, one.running = now + wait, Since()
         _LOG.warning(
             "connector failed",
             connector=status.name,
@@ -378,7 +370,7 @@ class Supervisor:
             # It was deleted meanwhile, or the worker went away or rebalances: the next look tells, or tries again.
             _LOG.warning("restart refused", connector=status.name, cause=error.message)
             return
-        one.restarts, one.due, one.taskless_since = one.restarts + 1, None, None
+        one.restarts, one.due, one.taskless = one.restarts + 1, None, Since()
         if self._metrics is not None:
             self._metrics.restarted_connector(status.name)
         _LOG.info("connector restarted", connector=status.name, restart=one.restarts)

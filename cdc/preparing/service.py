@@ -127,10 +127,8 @@ def _steps(service: Service, opened: ExitStack) -> Iterator[Step]:
     yield from (Rights(login, by=by) for login in logins)
     for one in service.connectors:
         source = service.source if one in own else None
-        yield Topics(one, settings=service.settings, source=source)
-        yield RunningConnector(
-            one, worker=service.worker, settings=service.settings, source=source, timeout=service.timeout
-        )
+        yield Topics(service, one, source)
+        yield RunningConnector(service, one, source)
 
 
 def _of_databases(service: Service) -> Iterator[Step]:
@@ -181,9 +179,9 @@ class Topics(Step):
 
     name = "topics"
 
-    def __init__(self, connector: Connector, *, settings: Settings, source: Engine | None) -> None:
-        self.target = connector.name
-        self._connector, self._settings, self._source = connector, settings, source
+    def __init__(self, service: Service, connector: Connector, source: Engine | None) -> None:
+        self.target, self._connector = connector.name, connector
+        self._settings, self._source = service.settings, source
 
     def look(self) -> str:
         """See `Step`."""
@@ -214,27 +212,17 @@ class RunningConnector(Step):
 
     name = "connector"
 
-    def __init__(
-        self,
-        connector: Connector,
-        *,
-        worker: ConnectClient,
-        settings: Settings,
-        source: Engine | None,
-        timeout: float = TIMEOUT,
-    ) -> None:
-        self.target = connector.name
-        self._connector, self._worker, self._settings = connector, worker, settings
-        self._source, self._timeout = source, timeout
+    def __init__(self, service: Service, connector: Connector, source: Engine | None) -> None:
+        self.target, self._connector = connector.name, connector
+        self._service, self._source = service, source
 
     def look(self) -> str:
         """See `Step`."""
-        wait_for_worker(self._worker, timeout=self._timeout)
-        planned, *_ = plan_connectors(self._worker, [self._connector])
+        wait_for_worker(self._service.worker, timeout=self._service.timeout)
+        planned, *_ = plan_connectors(self._service.worker, [self._connector])
         return "" if planned.is_no_op else _ACTIONS[planned.action]
 
     def make(self) -> None:
         """See `Step`."""
-        apply_connector(
-            self._worker, self._connector, source=self._source, settings=self._settings, timeout=self._timeout
-        )
+        of, source = self._service, self._source
+        apply_connector(of.worker, self._connector, source=source, settings=of.settings, timeout=of.timeout)

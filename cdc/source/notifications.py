@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from eventstore.settings import Settings
     from eventstore.topics import TopicRecord
 
+
 # Between two looks for a topic that is not there yet.
 _LOOK_SECONDS: Final = 0.2
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -241,10 +242,8 @@ class AwaitedSnapshot:
             return False
         self.taken, self._last = True, notification
         if notification.stage == Stage.TABLE_SCAN_COMPLETED and notification.table is not None:
-            self._status[notification.table], self._rows[notification.table] = (
-                notification.status or "",
-                notification.rows or 0,
-            )
+            self._status[notification.table] = notification.status or ""
+            self._rows[notification.table] = notification.rows or 0
         elif notification.stage == Stage.RESOLVED and self._kind is SnapshotKind.INITIAL:
             self._status |= {table: _NOT_CAPTURED for table in self._tables if table not in notification.tables}
         elif notification.stage in (Stage.COMPLETED, Stage.ABORTED):
@@ -275,11 +274,8 @@ class AwaitedSnapshot:
         return f"{read} of {len(self._tables)} tables read{at}{chunks}"
 
     def _is_first(self, notification: Notification) -> bool:
-        return (
-            notification.stage == Stage.STARTED
-            if self._kind is SnapshotKind.INITIAL
-            else notification.id == self._signal
-        )
+        is_started = notification.stage == Stage.STARTED
+        return is_started if self._kind is SnapshotKind.INITIAL else notification.id == self._signal
 
     def _end(self, notification: Notification) -> None:
         if notification.stage == Stage.ABORTED and notification.tables:

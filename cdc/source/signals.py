@@ -14,14 +14,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from cdc.changes.change_records import Lookup
 from cdc.connect.status import RUNNING
 from cdc.connectors.encodings import JSON_CONVERTER
-from cdc.errors import (
-    ConnectorTimeout,
-    ConnectUnavailable,
-    UnknownConnector,
-    UnsupportedEncoding,
-)
+from cdc.errors import ConnectorTimeout, ConnectUnavailable, UnknownConnector, UnsupportedEncoding
 from cdc.identifiers import TableName, check_identifier
 from cdc.source.notifications import AwaitedSnapshot, Notification, NotificationReader, SnapshotKind, Stage, TableRead
 from cdc.source.signal_table import declared_signal_table, not_declared
@@ -29,7 +25,6 @@ from cdc.source.signal_table import declared_signal_table, not_declared
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-    from cdc.changes.change_records import Lookup
     from cdc.connect.client import ConnectClient
     from cdc.connectors.postgres import PostgresSource
     from eventstore.settings import Settings
@@ -186,9 +181,8 @@ class Signals:
             end = time.monotonic() + timeout
             while time.monotonic() < end:
                 for notification in reader.poll(_POLL_SECONDS):
-                    if (notification.kind, notification.stage) == (SnapshotKind.INCREMENTAL, stage) and {*tables} <= {
-                        *notification.tables
-                    }:
+                    heard = (notification.kind, notification.stage) == (SnapshotKind.INCREMENTAL, stage)
+                    if heard and {*tables} <= {*notification.tables}:
                         return notification
         raise self.unanswered(
             kind,

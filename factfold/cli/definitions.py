@@ -109,7 +109,7 @@ def load_definition(spec: str, kind: type[T], *, what: str, example: str) -> T:
     if definition is not None and isinstance(definition, kind):
         return definition
     problem = f"{spec!r} is a {type(definition).__name__}, and no {what}"
-    known = [] if kind is object else _names(loaded, lambda value: isinstance(value, kind))
+    known = [] if kind is object else _names_of(loaded, lambda value: isinstance(value, kind))
     raise _refused(spec, definition, problem, known, what=what, example=example)
 
 
@@ -122,7 +122,7 @@ def load_class(spec: str, base: type[T], *, what: str, example: str) -> type[T]:
     definition, loaded = _loaded(spec, what, example)
     if is_one(definition):
         return cast("type[T]", definition)
-    known = _names(loaded, lambda value: is_one(value) and value.__module__ != base.__module__)
+    known = _names_of(loaded, lambda value: is_one(value) and value.__module__ != base.__module__)
     raise _refused(spec, definition, f"{spec!r} is no {what}", known, what=what, example=example)
 
 
@@ -154,7 +154,7 @@ def _refused(
     )
 
 
-def _names(module: ModuleType, is_meant: Callable[[Any], bool]) -> list[str]:
+def _names_of(module: ModuleType, is_meant: Callable[[Any], bool]) -> list[str]:
     return sorted(name for name, value in vars(module).items() if is_meant(value) and not name.startswith("_"))
 
 

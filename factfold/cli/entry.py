@@ -95,19 +95,19 @@ _PLACES: Final = {
     "Operate": (
         # With the commands of views.projections.
         Place("projections", "Views: build them, keep them up to date, prove them.", "views.generations", "app"),
-        Place("branches", "Branches: put each record of a topic into exactly one topic.", "views.branches", "app"),
-        Place("archive", "Topics in columns next to Kafka, from which views are rebuilt.", "views.archive", "app"),
+        Place("branches", "Branches: put each record of a topic into exactly one topic.", "views.topics", "branches"),
+        Place("archive", "Topics in columns next to Kafka, from which views are rebuilt.", "views.topics", "archive"),
         Place("subscriptions", "Handlers that react to events.", "events.subscriptions", "app"),
         Place("processes", "Process managers: what runs, what waits, what is stuck.", "service.processes", "app"),
-        Place("relay", "The event store published to Kafka without Kafka Connect.", "service.relay", "app"),
-        # With the commands of cdc.operate and cdc.compare.
-        Place("cdc", "Connectors that capture row changes and publish events.", "cdc.prepare", "app"),
+        Place("relay", "The event store published to Kafka without Kafka Connect.", "events.store", "relay"),
+        # With the commands of cdc.connectors and cdc.operate.
+        Place("cdc", "Connectors that capture row changes and publish events.", "cdc.compare", "app"),
         Place("store", "An event store and its tables.", "events.store", "app"),
         Place("keys", "Keys of personal fields.", "events.store", "keys"),
         Place("erase", "Destroy the keys of a person, for good.", "events.store"),
     ),
     "Look": (
-        Place("console", "Show a service in a browser: what runs, what is behind and why.", "service.console"),
+        Place("console", "Show a service in a browser: what runs, what is behind and why.", "service.watch"),
         Place("trace", "Show what a conversation led to, each step below its cause.", "events.events"),
         Place("events", "Events: look at them, and deliver some again.", "events.events", "app"),
         Place("streams", "Streams: their events and their states.", "events.events", "streams"),

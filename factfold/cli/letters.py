@@ -26,8 +26,8 @@ from factfold import on_demand
 from factfold.cli.options import Commands, Yes, argument, chosen_by, confirm, definition, option, setting
 from factfold.cli.running import reached_settings
 from factfold.cli.show import Out, answer, progress
-from factfold.cli.views.branches import load_branches
 from factfold.cli.views.projections import opened_views
+from factfold.cli.views.topics import load_branches
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine

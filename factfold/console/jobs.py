@@ -20,6 +20,7 @@ from uuid import uuid4
 import structlog
 
 from eventstore.errors import FactfoldError
+from factfold.development.supervising import end
 
 if TYPE_CHECKING:
     from factfold.console.parts import Places
@@ -88,7 +89,7 @@ class Jobs:
         for process in running:
             process.terminate()
         for process in running:
-            _wait(process)
+            end(process, within=_END_SECONDS)
 
     def _follow(self, job: JobState, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None  # noqa: S101 - it is a pipe
@@ -100,15 +101,6 @@ class Jobs:
             job.ended, job.code = datetime.now(UTC), code
             del self._running[job.about]
         _log.info("console.action_ended", id=job.id, about=job.about, command=job.command, code=code)
-
-
-def _wait(process: subprocess.Popen[str]) -> None:
-    """Wait until a command ends by itself, for a bounded time."""
-    try:
-        process.wait(_END_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
 
 
 def _variables(places: Places) -> dict[str, str]:

@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias, TypeVar
 
 from eventstore.errors import InvalidArgument, NotFound
-from factfold.console.parts import Part, Problem
+from factfold.console.parts import Part, Problem, Trend
 from factfold.console.sources import Look, Sources
-from factfold.console.trends import Trend
 
 T = TypeVar("T")
 
@@ -44,7 +43,6 @@ class Outcome:
 class Action:
     """Something that a page changes; the fields named in `audited` go into its audit record."""
 
-    title: str
     run: Callable[[Sources, Query], Outcome]
     audited: tuple[str, ...] = ()
 

@@ -27,8 +27,7 @@ from factfold.cli.events.store import existing_store
 from factfold.cli.views.projections import open_log, opened_views
 from factfold.console.definitions import Definitions
 from factfold.console.jobs import Jobs
-from factfold.console.parts import NOT_YET, Part, Places, Reader
-from factfold.console.trends import Trend, Trends
+from factfold.console.parts import NOT_YET, Part, Places, Reader, Trend, Trends
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine

@@ -136,13 +136,9 @@ def prepare_new_store(package: str, settings: Mapping[str, str], function: str |
     """
     if not is_embedded(settings):
         return None
-    url, source = (
-        settings.get(STORE_URL) or settings[VIEWS_URL],
-        settings.get("FACTFOLD_STORE_SOURCE", on_demand.DEFAULT_SOURCE),
-    )
-    with eventstore.SqlEventStore(
-        url, source=source, topic_prefix=settings.get("FACTFOLD_STORE_TOPIC_PREFIX")
-    ) as store:
+    url, prefix = settings.get(STORE_URL) or settings[VIEWS_URL], settings.get("FACTFOLD_STORE_TOPIC_PREFIX")
+    source = settings.get("FACTFOLD_STORE_SOURCE", on_demand.DEFAULT_SOURCE)
+    with eventstore.SqlEventStore(url, source=source, topic_prefix=prefix) as store:
         if store.version().installed is not None:
             return None
         own = function and load_definition(function, FunctionType, what="function", example="shop.demo:prepare")

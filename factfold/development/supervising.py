@@ -25,10 +25,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from eventstore.restarts import HEALTHY_SECONDS, Restarts
 from factfold.cli.show import escaped
-from factfold.development.parts import LeftOut, Part
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+from factfold.development.parts import LeftOut, Part
 
 LOG_BYTES: Final = 2_000_000
 _FIRST_WAIT: Final = 0.5

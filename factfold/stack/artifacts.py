@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 import subprocess
 import tarfile
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -19,8 +17,8 @@ from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
 from factfold.stack.errors import ArtifactError
-from factfold.stack.folders import cache_folder, exclusive
 from factfold.stack.java import Java, require_java
+from factfold.stack.state import cache_folder, exclusive, workshop
 from factfold.stack.versions import Coordinate, versions
 
 # Our lists are complete, so the poms, half of all requests, are not read.
@@ -211,7 +209,7 @@ def _download(coordinates: Sequence[Coordinate]) -> None:
     if not coordinates:
         return
     java = require_java()
-    with _workshop() as folder, _progress(len(coordinates)) as on_file:
+    with workshop() as folder, _progress(len(coordinates)) as on_file:
         batches = [batch for batch in (coordinates[i::_AT_ONCE] for i in range(_AT_ONCE)) if batch]
         folders = [folder / str(i) for i in range(len(batches))]
 
@@ -254,22 +252,12 @@ def _plugin(name: str, fill: Callable[[Path], None]) -> Path:
     folder = cache_folder() / "plugins" / name
     if folder.exists():
         return folder
-    with exclusive(cache_folder() / "fetch.lock"), _workshop() as workshop:
+    with exclusive(cache_folder() / "fetch.lock"), workshop() as made:
         if not folder.exists():
-            fill(workshop / "plugin")
+            fill(made / "plugin")
             folder.parent.mkdir(parents=True, exist_ok=True)
-            os.replace(workshop / "plugin", folder)
+            os.replace(made / "plugin", folder)
     return folder
-
-
-@contextmanager
-def _workshop() -> Iterator[Path]:
-    """Give a folder on the cache's own file system, removed afterwards whatever happens."""
-    folder = Path(tempfile.mkdtemp(prefix="fetch-", dir=cache_folder()))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager

@@ -9,7 +9,8 @@ from cdc.connectors.postgres_connector import PostgresConnector
 from cdc.connectors.secrets import file_of, revealed
 from factfold.stack.artifacts import connect_plugins
 from factfold.stack.kafka import MAX_MESSAGE_BYTES, java_command, properties_text
-from factfold.stack.processes import LOOPBACK, Launch, says_it_is_well
+from factfold.stack.ports import LOOPBACK
+from factfold.stack.processes import Launch, says_it_is_well
 from factfold.stack.state import StackInfo
 
 if TYPE_CHECKING:

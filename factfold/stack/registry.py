@@ -5,7 +5,8 @@ from __future__ import annotations
 from factfold.stack.artifacts import registry_folder
 from factfold.stack.java import require_java, server_options
 from factfold.stack.kafka import properties_text
-from factfold.stack.processes import LOOPBACK, Launch, says_it_is_well
+from factfold.stack.ports import LOOPBACK
+from factfold.stack.processes import Launch, says_it_is_well
 from factfold.stack.state import StackInfo
 from factfold.stack.versions import versions
 

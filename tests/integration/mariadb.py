@@ -22,7 +22,8 @@ import pytest
 from factfold.stack import ArtifactError, StackInfo, connect, kafka
 from factfold.stack.artifacts import cached, check, connect_plugins, ivy_files
 from factfold.stack.java import require_java
-from factfold.stack.processes import LOOPBACK, Launch, Wait, free_ports, kill, launch, says_it_is_well, until_answering
+from factfold.stack.ports import LOOPBACK, free_ports
+from factfold.stack.processes import Launch, Wait, kill, launch, says_it_is_well, until_answering
 from factfold.stack.versions import Coordinate
 
 PLUGIN: Final = Coordinate.parse("io.debezium:debezium-connector-mysql:3.6.1.Final:plugin@tar.gz")

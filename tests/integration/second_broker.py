@@ -8,9 +8,9 @@ from contextlib import contextmanager
 
 from eventstore.settings import Settings
 from factfold.stack import LocalStack
-from factfold.stack.folders import stacks_folder
-from factfold.stack.processes import RecordedProcess, free_ports
-from factfold.stack.state import SERVERS, StackInfo, save
+from factfold.stack.ports import free_ports
+from factfold.stack.processes import RecordedProcess
+from factfold.stack.state import SERVERS, StackInfo, save, stacks_folder
 
 
 @contextmanager

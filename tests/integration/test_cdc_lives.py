@@ -19,11 +19,12 @@ from cdc import (
     set_connector_state,
 )
 from cdc.changes.transactions import SourceTransactions, decode_marker
-from cdc.connect.status import STOPPED, SourceOffset
+from cdc.connect.status import STOPPED
 from cdc.errors import SourceNotReady
 from eventstore.kafka.admin import OffsetReader
 from eventstore.settings import Settings
 from eventstore.topics import TopicRecord
+from tests.connectors import rest
 
 ITEMS = Table("items", MetaData(), Column("id", Integer, primary_key=True), Column("name", Text))
 
@@ -33,7 +34,8 @@ def far_ahead(client: ConnectClient, name: str) -> None:
     set_connector_state(client, name, STOPPED)
     (at,) = client.offsets(name)
     places = {key: at.offset[key] + (1 << 40) for key in ("lsn", "lsn_proc", "lsn_commit") if key in at.offset}
-    client.alter_offsets(name, [SourceOffset(at.partition, {**at.offset, **places})])
+    offsets = [{"partition": dict(at.partition), "offset": {**at.offset, **places}}]
+    rest(client, "PATCH", f"/connectors/{name}/offsets", json={"offsets": offsets})
 
 
 def test_another_server_is_refused_until_it_is_declared_another_life_and_then_its_rows_win(

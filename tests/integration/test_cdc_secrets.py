@@ -23,7 +23,7 @@ from cdc import ConnectClient, Supervisor
 from cdc.source.grants import check_source
 from eventstore import Restarts
 from factfold.cli.cdc import operate as cdc_operate
-from tests.connectors import heartbeats
+from tests.connectors import heartbeats, rest
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -175,16 +175,20 @@ def test_a_source_that_refuses_tells_no_secret(overheard: Overheard, shop: Any, 
         )
 
 
+def set_level(client: ConnectClient, logger: str, level: str) -> Any:
+    return rest(client, "PUT", f"/admin/loggers/{logger}", json={"level": level})
+
+
 @pytest.fixture
 def worker_s_log(stack: LocalStack, connect: ConnectClient) -> Iterator[Callable[[], str]]:
     """What the worker and the database write from now on, the worker at debug level."""
     logs = [stack.info.log("connect"), stack.info.log("postgres")]
     starts = [log.stat().st_size for log in logs]
-    levels = {name: connect.set_logger(name, "DEBUG") for name in NOISY}
+    levels = {name: set_level(connect, name, "DEBUG") for name in NOISY}
     assert all(levels.values())
     yield lambda: "".join(read_from(log, start) for log, start in zip(logs, starts, strict=True))
     for name in NOISY:
-        connect.set_logger(name, "INFO")
+        set_level(connect, name, "INFO")
 
 
 def read_from(log: Any, start: int) -> str:
@@ -195,8 +199,9 @@ def read_from(log: Any, start: int) -> str:
 
 def rest_answers(client: ConnectClient, name: str, config: dict[str, str]) -> str:
     answers = [
-        client.overview(), client.config(name), client.tasks(name), client.offsets(name), client.status(name),
-        client.validate({"name": name, **config}), client.topics(name),
+        client.overview(), client.config(name), client.offsets(name), client.status(name),
+        client.validate({"name": name, **config}),
+        *(rest(client, "GET", f"/connectors/{name}/{part}") for part in ("tasks", "topics")),
     ]  # fmt: skip
     return repr(answers)
 

@@ -15,7 +15,7 @@ from sqlalchemy import URL, make_url
 
 from eventstore import NO_STREAM, Aggregate, SqlEventStore, event
 from eventstore.errors import UnsupportedBackend
-from factfold.stack.processes import free_ports, is_free
+from factfold.stack.ports import free_ports, is_free
 from projections import AppliedVersions
 from projections.errors import TableStoreUnavailable
 from projections.stores.opening import open_table_store

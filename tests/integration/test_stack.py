@@ -24,11 +24,10 @@ import sqlalchemy
 from factfold.cli.service.stack import _variables
 from factfold.stack import LocalStack
 from factfold.stack.errors import ArtifactError, ServerFailed
-from factfold.stack.folders import cache_folder
 from factfold.stack.local import sweep
 from factfold.stack.postgres import create_database, psql_command
 from factfold.stack.processes import RecordedProcess, wait_ended
-from factfold.stack.state import SERVERS
+from factfold.stack.state import SERVERS, cache_folder
 from tests.unit.test_names_of_settings import READ
 
 Ran = subprocess.CompletedProcess[str]

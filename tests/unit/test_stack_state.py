@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from factfold.stack import LocalStack, folders
+from factfold.stack import LocalStack, state
 from factfold.stack.errors import StackBusy, StackError, StackNotUp
-from factfold.stack.folders import exclusive
 from factfold.stack.kafka import properties_text
-from factfold.stack.processes import RANGE, Account, RecordedProcess, free_ports, require_free, require_reachable, tail
-from factfold.stack.state import StackInfo, load, save, state_file
+from factfold.stack.ports import RANGE, free_ports, require_free
+from factfold.stack.processes import Account, RecordedProcess, require_reachable, tail
+from factfold.stack.state import StackInfo, exclusive, load, save, state_file
 from tests.errors import raises
 
 PORTS = {"postgres": 20001, "kafka": 20002, "connect": 20003, "controller": 20004}
@@ -88,16 +88,16 @@ def test_an_unknown_server_is_refused(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_one_variable_moves_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FACTFOLD_HOME", str(tmp_path))
-    assert folders.cache_folder() == tmp_path / "cache"
-    assert folders.stacks_folder() == tmp_path / "state" / "stacks"
+    assert state.cache_folder() == tmp_path / "cache"
+    assert state.stacks_folder() == tmp_path / "state" / "stacks"
 
 
 def test_the_users_standard_folders_are_respected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FACTFOLD_HOME", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "c"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "s"))
-    assert folders.cache_folder() == tmp_path / "c" / "factfold"
-    assert folders.state_folder() == tmp_path / "s" / "factfold"
+    assert state.cache_folder() == tmp_path / "c" / "factfold"
+    assert state.state_folder() == tmp_path / "s" / "factfold"
 
 
 def test_ports_are_different_and_below_those_of_outgoing_connections() -> None:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -331,25 +331,17 @@ def watched() -> Iterator[OnProgress]:
 
 def as_plain(comparison: TableComparison, *, show: int) -> dict[str, Any]:
     """A comparison as JSON has it: of each kind the number of keys, and some of them."""
-    keys = {kind: _shown(comparison, kind, show) for kind in _KINDS}
-    columns = [
-        {"key": _named(comparison, key), "columns": list(names)} for key, names in comparison.differing_columns.items()
-    ]
+
+    def of(*names: str) -> dict[str, Any]:
+        return {name: getattr(comparison, name) for name in names}
+
+    differing = list(comparison.differing_columns.items())[:show]
     return {
-        "table": comparison.table,
-        "state": comparison.state,
-        "equal": comparison.equal,
-        "source_rows": comparison.source_rows,
-        "state_rows": comparison.state_rows,
-        "chunks": comparison.chunks,
+        **of("table", "state", "equal", "source_rows", "state_rows", "chunks"),
         **{kind: len(getattr(comparison, kind)) for kind in _KINDS},
-        "keys": keys,
-        "differing_columns": columns[:show],
-        "faults": list(comparison.faults),
-        "notes": list(comparison.notes),
-        "not_compared": dict(comparison.not_compared),
-        "repaired": comparison.repaired,
-        "unrepaired": comparison.unrepaired,
+        "keys": {kind: [_named(comparison, key) for key in getattr(comparison, kind)[:show]] for kind in _KINDS},
+        "differing_columns": [{"key": _named(comparison, key), "columns": list(names)} for key, names in differing],
+        **of("faults", "notes", "not_compared", "repaired", "unrepaired"),
     }
 
 
@@ -382,10 +374,6 @@ def _details(one: TableComparison, show: int) -> Iterator[str]:
         yield f"{one.table}: not repaired: {one.unrepaired}"
     yield from (f"{one.table}: column {name} is not compared: {why}" for name, why in one.not_compared.items())
     yield from (f"{one.table}: note: {note}" for note in one.notes)
-
-
-def _shown(comparison: TableComparison, kind: str, show: int) -> list[Mapping[str, str]]:
-    return [_named(comparison, key) for key in getattr(comparison, kind)[:show]]
 
 
 def _named(comparison: TableComparison, key: tuple[str, ...]) -> dict[str, str]:

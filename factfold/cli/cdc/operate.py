@@ -19,7 +19,7 @@ from cdc.findings import size
 from eventstore import Restarts
 from factfold import on_demand
 from factfold.cli.cdc import connectors as shared
-from factfold.cli.cdc.connectors import ConnectUrl, Declared, MaybeNames, Name, Names, Sides, Timeout, show, worker
+from factfold.cli.cdc.connectors import ConnectUrl, Declared, MaybeNames, Name, Names, Sides, Timeout, app, show, worker
 from factfold.cli.options import Commands, Yes, confirm, definition, option, setting
 from factfold.cli.running import Served, log_to_stderr, stop_on_signal
 from factfold.cli.show import Out, aligned, answer, as_line, echo
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from cdc.source.catalogue import ReplicationSlot
 
 offsets = Commands("The offsets of a connector.")
-app = Commands("Connectors that capture row changes and publish events.")
 
 app.add_typer(offsets, name="offsets")
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import eventstore
@@ -120,6 +121,8 @@ def _topic(opened: ExitStack, topic: str, keys: TopicKeys) -> Log:
 
 # The longest event, 1,000,000 bytes, as text on one line; rich measures a line before it prints it.
 _UNCUT: Final = 8_000_000
+_OF_EVENTS: Final = ("type", "stream", "version", "id", "schema_id", "schema_version", "metadata.correlation_id",
+                     "metadata.causation_id", "metadata.traceparent")  # fmt: skip
 
 
 def entry_as_json(entry: Entry) -> dict[str, Any]:
@@ -130,15 +133,7 @@ def entry_as_json(entry: Entry) -> dict[str, Any]:
         "place": entry.place,
         "time": entry.happened.astimezone(UTC).isoformat(),
         "form": entry.form,
-        "type": event and event.type,
-        "stream": event and event.stream,
-        "version": event and event.version,
-        "id": event and str(event.id),
-        "schema_id": event and event.schema_id,
-        "schema_version": event and event.schema_version,
-        "correlation_id": event and event.metadata.correlation_id,
-        "causation_id": event and event.metadata.causation_id,
-        "traceparent": event and event.metadata.traceparent,
+        **{path.rpartition(".")[2]: event and as_json(attrgetter(path)(event)) for path in _OF_EVENTS},
         "position": event and event.position.text,
         "key": entry.key,
         "headers": dict(entry.headers),
@@ -228,24 +223,10 @@ def state_as_json(state: StreamState | None) -> dict[str, Any]:
 
 def trace_as_json(conversation: Trace) -> dict[str, Any]:
     """A conversation, each step behind its cause."""
-    return {
-        "correlation_id": conversation.correlation_id,
-        "steps": [_step_as_json(step) for step in conversation.steps],
-    }
+    return {"correlation_id": conversation.correlation_id, "steps": list(map(_step_as_json, conversation.steps))}
 
 
 def _step_as_json(step: Step) -> dict[str, Any]:
-    reactions = [
-        {"group": one.group, "topic": one.topic, "outcome": one.outcome, "time": one.time.isoformat()}
-        for one in step.reactions
-    ]
-    return {
-        "kind": step.kind,
-        "id": step.id,
-        "name": step.name,
-        "parent": step.parent,
-        "depth": step.depth,
-        "missing_cause": step.missing_cause,
-        "reactions": reactions,
-        "event": None if step.entry is None else entry_as_json(step.entry),
-    }
+    names = ("kind", "id", "name", "parent", "depth", "missing_cause", "reactions")
+    fields = {name: as_json(getattr(step, name)) for name in names}
+    return {**fields, "event": None if step.entry is None else entry_as_json(step.entry)}

@@ -39,7 +39,7 @@ from factfold.cli.keys import NamedKeys, ShownKeys, TopicKeys
 from factfold.cli.options import Commands, argument, definition, option, setting
 from factfold.cli.running import stop_on_signal
 from factfold.cli.show import Out, as_line, as_pairs, as_utc, echo, printable, spinner
-from factfold.cli.views.branches import load_branches
+from factfold.cli.views.topics import load_branches
 
 if TYPE_CHECKING:
     from rich.tree import Tree

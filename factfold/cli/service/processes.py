@@ -300,8 +300,7 @@ def _age(time: timedelta) -> str:
 
 def status_as_json(status: InstanceStatus) -> dict[str, Any]:
     """An instance as it stands."""
-    plain: dict[str, Any] = as_json(status)
-    return {**plain, "idle": status.idle.total_seconds()}
+    return {**as_json(status), "idle": status.idle.total_seconds()}
 
 
 def step_as_json(step: RecordedEvent) -> dict[str, Any]:

@@ -24,10 +24,10 @@ from factfold.scaffolding import create_project
 from factfold.stack import delta_jars, spark_jars
 from factfold.stack.artifacts import cached, check, missing
 from factfold.stack.errors import StackError
-from factfold.stack.folders import state_folder
 from factfold.stack.java import require_java
+from factfold.stack.ports import LOOPBACK, free_ports
 from factfold.stack.postgres import installed_wheel
-from factfold.stack.processes import LOOPBACK, free_ports
+from factfold.stack.state import state_folder
 from factfold.stack.versions import versions
 
 

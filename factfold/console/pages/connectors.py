@@ -29,9 +29,8 @@ from factfold.cli.cdc.connectors import (
     worker,
 )
 from factfold.console.page import Action, Outcome, Page, Query, chosen, problems_of, required
-from factfold.console.parts import Part, Problem
+from factfold.console.parts import Part, Problem, Trend
 from factfold.console.sources import Clients, Look, Reading, Sources
-from factfold.console.trends import Trend
 
 if TYPE_CHECKING:
     from cdc import ConnectClient
@@ -274,9 +273,9 @@ PAGE: Final = Page(
     "Connectors",
     connectors,
     actions={
-        "restart": Action("restart", _restart, audited=("name",)),
-        "restart-failed": Action("restart-failed", _restart_failed),
-        "pause": Action("pause", _move("PAUSED", "paused"), audited=("name",)),
-        "resume": Action("resume", _move("RUNNING", "resumed"), audited=("name",)),
+        "restart": Action(_restart, audited=("name",)),
+        "restart-failed": Action(_restart_failed),
+        "pause": Action(_move("PAUSED", "paused"), audited=("name",)),
+        "resume": Action(_move("RUNNING", "resumed"), audited=("name",)),
     },
 )

@@ -143,11 +143,9 @@ def opened_home(clients: Clients, home: Home) -> AbstractContextManager[Letters]
     if home.kind == "branches":
         declared = (one for one in clients.definitions.branches.values() if one.topic == home.topic)
         return projections.letters(clients.settings, next(declared, home.topic))
-    if home.kind == "inbox":
-        return projections.letters(clients.store, home.topic, group=home.group, engine=clients.database)
-    return projections.letters(
-        clients.views if home.kind == "views" else clients.settings, home.topic, group=home.group
-    )
+    at = clients.store if home.kind == "inbox" else clients.views if home.kind == "views" else clients.settings
+    engine = clients.database if home.kind == "inbox" else None
+    return projections.letters(at, home.topic, group=home.group, engine=engine)
 
 
 def read_letters(clients: Clients, home: Home) -> OpenLetters:
@@ -392,9 +390,9 @@ PAGE: Final = Page(
     "Dead letters",
     dead_letters,
     actions={
-        "replay": Action("replay", _done(_replay, "replayed"), audited=_ON),
-        "discard": Action("discard", _done(_discard, "discarded"), audited=_ON),
-        "check": Action("check", _check, audited=("home", "ids")),
-        "edit": Action("edit", _done(_edit, "replayed"), audited=("home", "ids")),
+        "replay": Action(_done(_replay, "replayed"), audited=_ON),
+        "discard": Action(_done(_discard, "discarded"), audited=_ON),
+        "check": Action(_check, audited=("home", "ids")),
+        "edit": Action(_done(_edit, "replayed"), audited=("home", "ids")),
     },
 )

@@ -11,7 +11,6 @@ from functools import cache
 from typing import Any, Final, Literal
 
 from factfold.console.definitions import Definitions
-from factfold.console.drawing import HEIGHT, WIDTH, Drawing, draw
 from factfold.console.page import Page, Query
 from factfold.console.pages.connectors import CONNECTORS, ConnectorState
 from factfold.console.pages.overview import Watched, overview
@@ -26,6 +25,7 @@ from factfold.console.pages.standing import (
 )
 from factfold.console.pages.subscriptions import SUBSCRIPTIONS, SubscriptionState
 from factfold.console.parts import Problem
+from factfold.console.rendering import HEIGHT, WIDTH, Drawing, draw
 from factfold.console.sources import Look
 from projections.declaring.group import ProjectionGroup
 from projections.declaring.views import View, ViewTable

@@ -11,14 +11,12 @@ from factfold.console.pages.connectors import CONNECTORS, SLOTS, ConnectorState
 from factfold.console.pages.letters import OPEN_COUNTS, HomeLine
 from factfold.console.pages.standing import BRANCHES, GROUPS, RELAY, STORE, BranchesState, GroupState
 from factfold.console.pages.subscriptions import PROCESSES, SUBSCRIPTIONS, ProcessState, SubscriptionState
-from factfold.console.parts import Part, Problem
+from factfold.console.parts import Part, Problem, Trend
 from factfold.console.sources import Look, Reading
-from factfold.console.trends import Trend
 
 if TYPE_CHECKING:
     from cdc.source.catalogue import ReplicationSlot
-    from factfold.cli.events.store import StoreStanding
-    from factfold.cli.service.relay import RelayStanding
+    from factfold.cli.events.store import RelayStanding, StoreStanding
 
 Health = Literal["failed", "late", "unknown", "healthy"]
 

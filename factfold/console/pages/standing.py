@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import projections
 from eventstore.errors import FactfoldError, StoreNotPrepared, TopicMissing
-from factfold.cli.events.store import StoreStanding, store_standing
-from factfold.cli.service.relay import RelayStanding, relay_standing
+from factfold.cli.events.store import RelayStanding, StoreStanding, relay_standing, store_standing
 from factfold.cli.views.projections import add_lag
 from factfold.console.parts import Problem
 from factfold.console.sources import Clients, Reading

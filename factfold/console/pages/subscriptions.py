@@ -33,9 +33,8 @@ from factfold.cli.events.subscriptions import parse_start
 from factfold.cli.service.processes import status_as_json
 from factfold.console import page
 from factfold.console.page import Action, Figure, Outcome, Page, Query, chosen, declared, figures, required
-from factfold.console.parts import Part, Problem
+from factfold.console.parts import Part, Problem, Trend
 from factfold.console.sources import Clients, Look, Reading, Sources
-from factfold.console.trends import Trend
 
 if TYPE_CHECKING:
     from eventstore import Subscription
@@ -488,18 +487,15 @@ PAGE: Final = Page(
     "Subscriptions",
     subscriptions,
     actions={
-        "reset": Action("reset", _reset, audited=("group", "topic", "offsets", "forget")),
-        "retry": Action("retry", _repair(lambda all_, name, one: all_.retry(name, one), "retried"), audited=_INSTANCE),
-        "retry-all": Action("retry-all", _retry_all, audited=("process", "cause")),
-        "cancel": Action(
-            "cancel", _repair(lambda all_, name, one: all_.cancel(name, one), "cancelled"), audited=_INSTANCE
-        ),
+        "reset": Action(_reset, audited=("group", "topic", "offsets", "forget")),
+        "retry": Action(_repair(lambda all_, name, one: all_.retry(name, one), "retried"), audited=_INSTANCE),
+        "retry-all": Action(_retry_all, audited=("process", "cause")),
+        "cancel": Action(_repair(lambda all_, name, one: all_.cancel(name, one), "cancelled"), audited=_INSTANCE),
         "cancel-only": Action(
-            "cancel-only",
             _repair(lambda all_, name, one: all_.cancel(name, one, compensate=False), "cancelled without undoing"),
             audited=_INSTANCE,
         ),
-        "command-retry": Action("command-retry", _of_command("retry", "is due now:"), audited=("command",)),
-        "command-cancel": Action("command-cancel", _of_command("cancel", "cancelled"), audited=("command",)),
+        "command-retry": Action(_of_command("retry", "is due now:"), audited=("command",)),
+        "command-cancel": Action(_of_command("cancel", "cancelled"), audited=("command",)),
     },
 )

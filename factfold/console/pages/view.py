@@ -329,7 +329,7 @@ def _command(*words: str) -> Action:
         job = sources.jobs.start(_about(group), ["projections", words[0], target, *words[1:]])
         return Outcome(f"started: {job.command}", details=("its output is below, and stays until it ends",))
 
-    return Action(words[0], run, audited=("group",))
+    return Action(run, audited=("group",))
 
 
 PAGE: Final = Page(
@@ -337,9 +337,9 @@ PAGE: Final = Page(
     "Views",
     views,
     actions={
-        "pause": Action("pause", _pause, audited=("group",)),
-        "resume": Action("resume", _resume, audited=("group",)),
-        "drop": Action("drop", _drop, audited=("group", "generation")),
+        "pause": Action(_pause, audited=("group",)),
+        "resume": Action(_resume, audited=("group",)),
+        "drop": Action(_drop, audited=("group", "generation")),
         "rebuild": _command("rebuild", "--no-cutover"),
         "verify": _command("verify"),
         "diff": _command("diff"),

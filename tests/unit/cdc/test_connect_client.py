@@ -316,9 +316,6 @@ CHANGES = {
     "delete": ("DELETE", "/connectors/shop", lambda client: client.delete("shop")),
     "create": ("POST", "/connectors", lambda client: client.create("shop", {})),
     "delete offsets": ("DELETE", "/connectors/shop/offsets", lambda client: client.delete_offsets("shop")),
-    "restart a task": ("POST", "/connectors/shop/tasks/0/restart", lambda client: client.restart_task("shop", 0)),
-    "reset topics": ("PUT", "/connectors/shop/topics/reset", lambda client: client.reset_topics("shop")),
-    "set a logger": ("PUT", "/admin/loggers/root", lambda client: client.set_logger("root", "INFO")),
     "health": ("GET", "/health", lambda client: client.health()),
 }
 

@@ -8,12 +8,11 @@ import pytest
 
 from eventstore.backends.sql.outbox import RelayStatus, Waiting
 from factfold import on_demand
-from factfold.console.drawing import chart
 from factfold.console.pages.overview import overview
 from factfold.console.pages.standing import read_relay
-from factfold.console.parts import Places
+from factfold.console.parts import Places, Trend
+from factfold.console.rendering import chart
 from factfold.console.sources import Sources
-from factfold.console.trends import Trend
 from tests.rows import each_row
 from tests.unit.console.conftest import Browser
 

@@ -6,7 +6,7 @@ import pytest
 
 from cdc.source.catalogue import ReplicationSlot
 from eventstore.errors import FactfoldError
-from factfold.console import trends
+from factfold.console import parts
 from factfold.console.definitions import Definitions
 from factfold.console.pages import connectors as page_module
 from factfold.console.pages import overview
@@ -78,7 +78,7 @@ def slot(**given):
     ],
 )
 def test_the_overview_judges_a_connector_that_runs_by_its_slot(sources, monkeypatch, found, before, health, waiting):
-    monkeypatch.setattr(trends, "_APART", 0.0)
+    monkeypatch.setattr(parts, "_APART", 0.0)
     for sample in before:
         sources.clients.trends.note("slot customers-cdc", sample)
     monkeypatch.setattr(overview, "SLOTS", Reading(lambda clients: {"customers-cdc": found}))

@@ -151,7 +151,7 @@ def test_a_fault_of_an_action_is_an_outcome_without_its_words_and_is_in_the_audi
     def broken(sources, fields):
         raise RuntimeError("password=hunter2")
 
-    page = Page("overview", "Broken", overview, {"break": Action("break", broken)})
+    page = Page("overview", "Broken", overview, {"break": Action(broken)})
     app = application(nothing.sources, nothing.access, pages=[page])
     cookies = dict(nothing.client.cookies)
     nothing.client = TestClient(app, base_url=ORIGIN, cookies=cookies, follow_redirects=False)

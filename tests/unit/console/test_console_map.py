@@ -9,10 +9,10 @@ import pytest
 
 from cdc.connect.status import ConnectorInfo, ConnectorStatus, TaskStatus
 from factfold.console.definitions import Definitions
-from factfold.console.drawing import draw
 from factfold.console.pages.connectors import _state
 from factfold.console.pages.map import Graph, add_connectors, add_groups
 from factfold.console.pages.standing import GroupState
+from factfold.console.rendering import draw
 from tests.rows import each_row
 from tests.unit.console.conftest import cells
 

@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 
 from eventstore.delivery.source import Lag, PartitionLag
-from factfold.console import trends
+from factfold.console import parts
 from factfold.console.pages.overview import LATE_SECONDS, _branches, _groups, _subscriptions
 from factfold.console.pages.standing import BRANCHES, GROUPS
 from factfold.console.pages.subscriptions import SUBSCRIPTIONS
@@ -66,7 +66,7 @@ def test_a_late_subscription_of_the_store_is_started_by_up(sources):
     ],
 )
 def test_a_router_that_does_not_catch_up_is_late(sources, monkeypatch, samples, routed, health):
-    monkeypatch.setattr(trends, "_APART", 0.0)
+    monkeypatch.setattr(parts, "_APART", 0.0)
     for lag, delivered in zip(samples, routed, strict=True):
         sources.clients.trends.note("branches order", lag)
         sources.clients.trends.note("routed order", delivered)

@@ -15,10 +15,9 @@ from eventstore.personal.sealing import Erased, Sealed
 from factfold.console.app import application
 from factfold.console.page import Page
 from factfold.console.pages.overview import Empty, Overview
-from factfold.console.parts import Places
+from factfold.console.parts import Places, Trends, direction_of
 from factfold.console.rendering import line, pretty
 from factfold.console.sources import Reading, Sources
-from factfold.console.trends import Trends, direction_of
 from tests.rows import each_row
 from tests.unit.console.conftest import ORIGIN, Browser
 from tests.waiting import wait_until

@@ -29,7 +29,7 @@ from eventstore.errors import (
 )
 from eventstore.restarts import PASSING, Outwaiting
 from factfold.cli.events import subscriptions
-from factfold.cli.views import branches, projections
+from factfold.cli.views import projections, topics
 from projections import errors as of_projections
 from tests.errors import raises
 
@@ -161,9 +161,9 @@ def test_what_passes_for_subscriptions_passes_for_projections_too() -> None:
     assert set(PASSING) < set(of_projections.PASSING)
 
 
-@pytest.mark.parametrize("commands", [projections, branches, subscriptions], ids=lambda module: module.__name__)
+@pytest.mark.parametrize("commands", [projections.app, topics.branches, subscriptions.app])
 def test_every_command_that_runs_for_long_takes_the_same_setting(commands: Any) -> None:
-    run = get_command(commands.app).commands["run"]  # type: ignore[attr-defined]
+    run = get_command(commands).commands["run"]  # type: ignore[attr-defined]
     (option,) = [parameter for parameter in run.params if parameter.name == "restarts"]
     assert (option.opts, option.envvar, option.default) == (["--restarts"], "FACTFOLD_RESTARTS", Restarts().limit)
 
