@@ -1,4 +1,4 @@
-"""Joins by time, and windows that slide with a row: which columns they have, and what is refused before anything runs."""
+"""Joins by time, and windows that slide with a row: which columns they have, and what is refused before a run."""
 
 from __future__ import annotations
 
