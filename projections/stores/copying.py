@@ -5,14 +5,13 @@ from __future__ import annotations
 import functools
 import re
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Final, cast
 
 import adbc_driver_postgresql.dbapi as adbc
 import pyarrow as pa
-import sqlalchemy as sa
 from sqlalchemy import event
 from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.pool import QueuePool
@@ -21,31 +20,13 @@ from eventstore.delivery.source import masked_message, without_quoted
 from projections.declaring.columns import ColumnType
 from projections.errors import ProjectionError, TableStoreUnavailable, unsupported_value
 from projections.stores.arrow import Part, arrow_schema
+from projections.stores.loads import LOADS, PARTS
 from projections.stores.runs import Run, superseded
 
 # What holds a table or a run for longer is no batch of ours; and no signal ends a wait inside the driver.
 _LOCK_SECONDS: Final = 60
 _COLUMN: Final = re.compile(r"(?<=^CONTEXT:)  COPY [^\n]{1,80}?, line \d+, column [^\n:]{1,63}", re.M)
 _TOKEN: Final = "SELECT token FROM factfold.runs WHERE group_name = $1 AND generation = $2 FOR SHARE"  # noqa: S105
-# Loads by executors: which are open, and which of their parts are written. Spark may run a task twice, and both
-# attempts may come to their end. A task may also outlive the driver that started it. An attempt therefore notes its
-# part in the transaction of its rows. The second attempt finds the part noted, and a late one finds its load closed.
-# Either takes its rows back.
-SCHEMA = "factfold"
-_METADATA = sa.MetaData(schema=SCHEMA)
-LOADS = sa.Table(
-    "loads",
-    _METADATA,
-    sa.Column("load", sa.Text, primary_key=True),
-    sa.Column("relation", sa.Text, nullable=False, index=True),  # quoted, with its schema
-)
-PARTS = sa.Table(
-    "parts",
-    _METADATA,
-    sa.Column("load", sa.ForeignKey(LOADS.c.load, ondelete="CASCADE"), primary_key=True),
-    sa.Column("part", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("rows", sa.BigInteger, nullable=False),
-)
 
 
 @dataclass(frozen=True)
@@ -212,23 +193,3 @@ def _server_message(error: adbc.Error) -> str:
     if isinstance(error, adbc.DataError):
         said = without_quoted(said)  # the driver does not always give the code that says that it quotes a value
     return f"{said[:300]} {column[0].strip() if column else ''}".strip()
-
-
-def create_loads_tables(connection: sa.Connection) -> None:
-    """Create the tables unless they are there."""
-    _METADATA.create_all(connection)
-
-
-def close_loads(connection: sa.Connection, relations: Iterable[str]) -> None:
-    """Let no task write into these tables any more; after they were emptied, in the transaction that did.
-
-    Tasks that write hold their tables, and emptying has waited for them. Those that come later find no load.
-    """
-    connection.execute(sa.delete(LOADS).where(LOADS.c.relation.in_(list(relations))))
-
-
-def close_loads_of(connection: sa.Connection, schema: str) -> None:
-    """The same for all tables of a schema that was dropped: another one may get its name."""
-    preparer = connection.dialect.identifier_preparer
-    tables = f"{preparer.quote_identifier(schema)}."
-    connection.execute(sa.delete(LOADS).where(LOADS.c.relation.startswith(tables, autoescape=True)))

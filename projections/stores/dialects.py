@@ -13,8 +13,8 @@ from typing import Any
 import sqlalchemy as sa
 
 from projections.declaring.columns import ColumnType
-from projections.stores.copying import close_loads
 from projections.stores.keys import Key
+from projections.stores.loads import close_loads
 
 _TYPES: Mapping[str, sa.types.TypeEngine[Any]] = {
     "string": sa.Text(), "int": sa.Integer(), "long": sa.BigInteger(), "double": sa.Double(), "boolean": sa.Boolean(),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from urllib.parse import quote, urlencode
 
 import sqlalchemy as sa
@@ -14,9 +14,10 @@ from eventstore.backends.sql.ways import POOLED
 from eventstore.delivery.source import masked_message
 from projections.errors import ProjectionError, TableStoreUnavailable, ViewInUse, unsupported_value
 from projections.stores import dialects
-from projections.stores.copying import PostgresTarget, close_loads_of, create_loads_tables, disconnect
+from projections.stores.arrow import Target
 from projections.stores.dialects import POSTGRES
 from projections.stores.layout import GenerationLayout, ViewLayout, generation_name
+from projections.stores.loads import close_loads_of, create_loads_tables
 from projections.stores.names import Named
 from projections.stores.roles import already_active
 from projections.stores.runs import Run
@@ -71,6 +72,7 @@ class PostgresTableStore(TableStore):
     def __init__(self, url: str, *, serving_schema: str = "public") -> None:
         super().__init__(engine_for(url, pool_pre_ping=True, hide_parameters=True))
         self._serving_schema = serving_schema
+        self._disconnect: Callable[[str], None] = _has_no_pool
 
     @property
     def uri(self) -> str:
@@ -83,8 +85,12 @@ class PostgresTableStore(TableStore):
         libpq = {n: value for n, value in options.items() if isinstance(value, str | int) and n != "prepare_threshold"}
         return f"postgresql://?{urlencode(libpq, quote_via=quote)}"
 
-    def target(self, table: sa.Table, run: Run | None = None) -> PostgresTarget:
+    def target(self, table: sa.Table, run: Run | None = None) -> Target:
         """Where ADBC writes and reads a table of a generation."""
+        # ADBC loads pandas, which takes longer than all else in a command that only asks.
+        from projections.stores.copying import PostgresTarget, disconnect
+
+        self._disconnect = disconnect
         return PostgresTarget(self.uri, str(table.schema), table.name, run)
 
     def prepare(self) -> None:
@@ -95,7 +101,7 @@ class PostgresTableStore(TableStore):
 
     def close(self) -> None:
         """Close the connections of both pools."""
-        disconnect(self.uri)
+        self._disconnect(self.uri)
         super().close()
 
     @contextlib.contextmanager
@@ -214,3 +220,7 @@ def _unlock(connection: sa.Connection, group: str, role: str) -> None:
 
 def _lock_number(group: str, role: str) -> int:
     return int.from_bytes(hashlib.sha256(f"factfold/{group}/{role}".encode()).digest()[:8], "big", signed=True)
+
+
+def _has_no_pool(uri: str) -> None:
+    """No table was read or written in bulk."""

@@ -16,7 +16,7 @@ from projections.declaring.columns import ColumnType
 from projections.errors import ProjectionError, TableStoreUnavailable
 from projections.stores import copying, dialects
 from projections.stores.arrow import Part
-from projections.stores.copying import LOADS, PARTS, close_loads_of
+from projections.stores.loads import LOADS, PARTS, close_loads_of
 from projections.stores.postgres import PostgresTableStore
 from tests.errors import raises
 

@@ -138,10 +138,11 @@ PEOPLE = View(name="people", key=("id",), tables={}, declared=(), function=raisi
 
 
 def live_batches(monkeypatch: Any) -> Callable[[], object]:
-    monkeypatch.setattr(incremental.staging, "begin", Mock())
-    batches = MagicMock(_stage_view=raising)
-    batches.group.name, batches.layout.views = "shop", {"people": Mock(definition=PEOPLE)}
-    return lambda: LiveBatches.apply(batches, OffsetRange({}, {}))
+    for name, part in {"plan": Mock(), "find_affected": raising}.items():
+        monkeypatch.setattr(incremental, name, part)
+    batches = MagicMock()
+    batches.group.name = "shop"
+    return lambda: LiveBatches._stage_view(batches, Mock(definition=PEOPLE))
 
 
 def build(monkeypatch: Any) -> Callable[[], object]:
