@@ -24,7 +24,7 @@ from benchmarks.flink_sql import VERSION, FlinkSql, definitions
 from benchmarks.peer import HERE, installed
 from benchmarks.shop_log import JOINED, ShopLog
 from projections import Environment
-from projections.spark.reading.whole_log import whole_log
+from projections.spark.reading.records import whole_log
 from projections.spark.views.view_functions import view_columns
 
 PATHWAY: Final = "0.33.0"

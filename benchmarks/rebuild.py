@@ -39,7 +39,7 @@ from projections.logs.port import RecordLog
 from projections.spark.archive.delta_archive import DeltaArchive, archived_log
 from projections.spark.kinds import Reduction
 from projections.spark.reading.kafka_source import KafkaLog
-from projections.spark.reading.whole_log import whole_log
+from projections.spark.reading.records import whole_log
 from sample_app.flights.view import flight_views
 from sample_app.story import Story
 

@@ -9,10 +9,10 @@ from projections.branching.router import (
 )
 from projections.branching.store_branches import branch_source as branch_source
 from projections.dead_letters import letters as letters
-from projections.declaring.setters import on as on
+from projections.declaring.columns import on as on
 from projections.environment import Environment as Environment
 from projections.declaring.group import ProjectionGroup as ProjectionGroup
-from projections.declaring.finals import FinalResults as FinalResults
+from projections.declaring.view_topics import FinalResults as FinalResults
 from projections.declaring.view_topics import (
     FinalTopic as FinalTopic,
     ViewTopic as ViewTopic,
@@ -26,7 +26,7 @@ from projections.lifecycle.cutover import (
 from projections.lifecycle.rebuild import rebuild as rebuild
 from projections.lifecycle.verifying import ViewVerdict as ViewVerdict, verify as verify
 from projections.spark.archive.archiver import ArchiveMetrics as ArchiveMetrics
-from projections.lifecycle.runner import Follower as Follower
+from projections.lifecycle.follower import Follower as Follower
 from projections.lifecycle.metrics import RunMetrics as RunMetrics
 from projections.lifecycle.runner import (
     Runner as Runner,
@@ -61,7 +61,7 @@ from projections.declaring.timing.promises import (
     Reach as Reach,
     Retain as Retain,
 )
-from projections.declaring.timing.windowed import windowed as windowed
+from projections.declaring.view_decorator import windowed as windowed
 from projections.declaring.timing.windows import (
     cumulative as cumulative,
     hopping as hopping,

@@ -70,6 +70,6 @@ def letters(
     if isinstance(at, SqlEventStore):
         return SqlLetters(at, topic, group=group, engine=engine)
     require_like(at, "serving_state", "at", takes="settings of Kafka, an event store or a store of views")
-    from projections.stores.letters import SetAsideLetters  # needs the extra spark, as its store does
+    from projections.stores.aside import SetAsideLetters  # needs the extra spark, as its store does
 
     return SetAsideLetters(at, topic, group=group)

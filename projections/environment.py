@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from eventstore.erasure import FollowedKeys
 from eventstore.settings import Settings
 from projections.connections import Connections
-from projections.logs.layers import LogWithErasures
+from projections.logs.layers import ArchivableLog, LogWithErasures
 from projections.logs.port import RecordLog
 from projections.spark_settings import SparkSettings
 from projections.stores.opening import open_table_store
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from projections.declaring.view_topics import LakeTables
-    from projections.logs.layers import ArchivableLog
     from projections.spark.keeping import Keeper
 
 

@@ -21,8 +21,8 @@ from eventstore.schema_registry import RegisteredSchema, unknown_schema
 from eventstore.store import NO_METADATA, RecordedEvent
 from eventstore.topics import TopicRecord, message_key, require_source
 from projections.declaring.branches import Branches
+from projections.declaring.columns import Setter
 from projections.declaring.matching import matcher
-from projections.declaring.setters import Setter
 from projections.declaring.tables import EventTable, Table
 from projections.errors import InvalidPredicate
 

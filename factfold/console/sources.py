@@ -51,7 +51,7 @@ _READ_BY: Final = (
     "projections.spark.reading.store_source",
     "projections.stores.asked_rows",
     "projections.stores.behind_rows",
-    "projections.stores.letters",
+    "projections.stores.aside",
     "projections.stores.opening",
     "projections.stores.sqlite",
 )

@@ -19,7 +19,7 @@ from factfold.development.supervising import end
 from factfold.development.turn import SIGNATURES, say
 
 if TYPE_CHECKING:
-    from projections.spark.shared_jvm import SharedJvm
+    from projections.spark.session import SharedJvm
 
 LOOK_SECONDS: Final = 0.5
 _SUFFIXES: Final = (".py", ".sql", ".toml")

@@ -1,7 +1,7 @@
 """One turn of `factfold dev`: a process of its own that builds a group, compares it, and follows until it is ended.
 
 Every change of the code starts another one, because a module that is loaded again in the same process keeps classes and
-functions of before. Spark goes on in the JVM of the command (`projections.spark.shared_jvm`).
+functions of before. Spark goes on in the JVM of the command (`projections.spark.session`).
 """
 
 from __future__ import annotations

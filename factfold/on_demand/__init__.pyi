@@ -60,16 +60,16 @@ from eventstore.topics import (
     event_topic as event_topic,
 )
 from projections.branching.router import router_outwaiting as router_outwaiting
-from projections.declaring.filled_topics import lakes_of as lakes_of
+from projections.declaring.group import lakes_of as lakes_of
 from projections.declaring.group import ERASURES as ERASURES
 from projections.lifecycle.metrics import applied_commits as applied_commits
 from projections.lifecycle.metrics import (
     waited_seconds as waited_seconds,
     waiting_offsets as waiting_offsets,
 )
-from projections.spark.class_archive import make_class_archive as make_class_archive
+from projections.spark.session import make_class_archive as make_class_archive
 from projections.spark.reading.kafka_source import KafkaLog as KafkaLog
-from projections.spark.shared_jvm import SharedJvm as SharedJvm
+from projections.spark.session import SharedJvm as SharedJvm
 from projections.spark.views.view_functions import personal_columns as personal_columns
 from projections.stores.asked_rows import query_rows as query_rows
 from projections.stores.explaining import (
@@ -92,7 +92,7 @@ from projections.stores.generations import (
     require_known as require_known,
     resume as resume,
 )
-from projections.stores.letters import set_aside_topics as set_aside_topics
+from projections.stores.aside import set_aside_topics as set_aside_topics
 from projections.stores.opening import (
     open_table_store as open_table_store,
     sqlite_path as sqlite_path,

@@ -2,26 +2,19 @@
 
 Real-time mode holds one slot a partition for as long as a batch lasts, and with too few slots nothing fails: records of
 the partitions left over just wait. So a router has a session to itself, and counts its slots before it starts.
-
-A Spark checkpoint holds how far a query has come and nothing about what the query did. The definition of the branches
-is stored next to it, in a folder readable by its owner only: other predicates under an old checkpoint would route one
-half of the log by the old ones and one by the new.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
-import os
 import re
-import stat
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import structlog
 
@@ -29,25 +22,18 @@ from eventstore.errors import BrokerUnreachable, TopicMismatch
 from eventstore.kafka.admin import DEADLINE_SECONDS, OffsetReader, end_offsets, ensure_topics
 from eventstore.kafka.consumer import read_schemas
 from eventstore.kafka.groups import offsets_behind
-from eventstore.locks import locked
 from eventstore.metrics.families import RUNNER, Family, Kind, RunnerMetrics
 from eventstore.restarts import HEALTHY_SECONDS, Outwaiting, Restarts
 from eventstore.settings import Settings
 from eventstore.topics import DEAD_LETTERS, branch_topic, dead_letter_topic
 from projections.declaring.branches import Branches
-from projections.errors import (
-    DefinitionChanged,
-    ProjectionError,
-    RealTimeRefused,
-    RunAlreadyActive,
-    UnknownSchemaId,
-    passes,
-)
+from projections.errors import ProjectionError, RealTimeRefused, UnknownSchemaId, passes
 from projections.spark.routing import Mode, QueryPlace, Routing, RoutingQuery, Start
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+from projections.branching.checkpoint import RouterCheckpoint
 
 # At the end of a batch records wait while Spark commits it and plans the next; a longer batch makes that rarer, and a
 # killed router repeats up to one batch. Measured: docs/decisions/0011.
@@ -70,116 +56,6 @@ LAG: Final = Family(
 RELOADS: Final = Family(
     "factfold_branches_reloads_total", Kind.COUNTER, "Starts of the query to learn new schemas.", ("topic",)
 )
-
-
-@dataclass(frozen=True)
-class RouterCheckpoint:
-    """The folder of one router, named by its topic, in a folder that may hold several."""
-
-    folder: Path
-
-    @staticmethod
-    def of(branches: Branches, checkpoints: str | Path) -> RouterCheckpoint:
-        """The checkpoint of a topic's router; nothing is made or read yet."""
-        return RouterCheckpoint(Path(checkpoints).expanduser().absolute() / branches.topic)
-
-    @property
-    def spark(self) -> Path:
-        """Spark's own part."""
-        return self.folder / "spark"
-
-    @property
-    def _definition(self) -> Path:
-        return self.folder / "branches.json"
-
-    @contextmanager
-    def claimed(self, branches: Branches) -> Iterator[None]:
-        """Hold the folder for one router.
-
-        Raises ProjectionError for a folder that others may read, RunAlreadyActive where another process holds it,
-        DefinitionChanged where it belongs to other branches.
-        """
-        self._make()
-        with ExitStack() as claim:
-            try:
-                claim.enter_context(locked(self.folder / "lock", within=0, held=self._held))
-            except OSError as error:
-                raise _unusable(f"cannot be locked: {error.strerror}", self.folder) from error
-            self._compare(branches)
-            yield
-
-    def _make(self) -> None:
-        try:
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            status = self.folder.stat()
-        except OSError as error:
-            raise _unusable(f"cannot be made: {error.strerror}", self.folder) from error
-        if status.st_uid != os.getuid() or stat.S_IMODE(status.st_mode) & 0o077:
-            raise _unusable("can be entered by others than its owner", self.folder)
-
-    def _held(self) -> RunAlreadyActive:
-        return RunAlreadyActive(
-            f"another router holds the checkpoint of {self.folder.name}",
-            remedy="stop it first. The lock of a killed process goes with it",
-            place=str(self.folder),
-        )
-
-    def _compare(self, branches: Branches) -> None:
-        if not self._definition.exists() and not self.spark.exists():
-            self._write(branches)
-            return
-        known = self._read()
-        if known.get("fingerprint") != branches.fingerprint():
-            raise DefinitionChanged(
-                f"the Spark checkpoint of {branches.topic} was made for other branches: "
-                + _difference(known.get("branches", {}), branches.description()),
-                remedy="restore the old branches, or give the new ones another checkpoint folder: they route the topic "
-                "again from its beginning, or with start=end only what is new",
-                place=str(self.folder),
-            )
-
-    def _write(self, branches: Branches) -> None:
-        text = json.dumps({"fingerprint": branches.fingerprint(), "branches": branches.description()}, indent=2)
-        temporary = self._definition.with_suffix(".new")
-        temporary.write_text(text + "\n", encoding="utf-8")
-        temporary.replace(self._definition)
-
-    def _read(self) -> Mapping[str, Any]:
-        try:
-            stored = json.loads(self._definition.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return {}
-        return stored if isinstance(stored, dict) else {}
-
-    def committed(self) -> Mapping[int, int] | None:
-        """The offset after the last committed one, by partition, or None before the first batch has ended."""
-        ended = [int(path.name) for path in (self.spark / "commits").glob("*") if path.name.isdigit()]
-        for batch in sorted(ended, reverse=True):
-            offsets = self.spark / "offsets" / str(batch)
-            if offsets.exists():
-                return _offsets(offsets.read_text(encoding="utf-8"), self.folder.name)
-        return None
-
-
-def _offsets(text: str, topic: str) -> Mapping[int, int]:
-    """Spark's offset log of a batch: a version, metadata, and one line of offsets a source."""
-    offsets = json.loads(text.splitlines()[-1])
-    return {int(partition): offset for partition, offset in offsets[topic].items()}
-
-
-def _difference(before: Mapping[str, str], now: Mapping[str, str]) -> str:
-    keys = [key for key in {**before, **now} if before.get(key) != now.get(key)]
-    changes = [f"{key} was {before.get(key, 'not there')}, is {now.get(key, 'not there')}" for key in keys]
-    return "; ".join(changes) or "its definition cannot be read"
-
-
-def _unusable(why: str, folder: Path) -> ProjectionError:
-    return ProjectionError(
-        f"the checkpoint folder {why}",
-        remedy="give a folder that this user can write. One that is there needs mode 0700 (chmod 700)",
-        place=str(folder),
-        code="checkpoint-unusable",
-    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,10 +8,9 @@ from functools import cached_property
 from typing import ClassVar, Self
 
 from eventstore.event_types import EventType
-from projections.declaring.columns import ColumnType
+from projections.declaring.columns import ColumnType, Setters
 from projections.declaring.naming import checked_columns, listed
 from projections.declaring.predicates import Predicate
-from projections.declaring.setters import Setters
 from projections.declaring.timing.promises import Retain
 from projections.errors import InvalidDefinition
 

@@ -8,10 +8,9 @@ from typing import Any
 
 from projections.declaring.any_table import AnyTable, require_flat
 from projections.declaring.columns import ColumnType
-from projections.declaring.finals import FinalResults
 from projections.declaring.naming import checked_identifier
 from projections.declaring.timing.promises import InWindows, Reach
-from projections.declaring.view_topics import ViewTopic, checked_lake
+from projections.declaring.view_topics import FinalResults, ViewTopic, checked_lake
 from projections.declaring.views import Columns, Input, Planned, Reference, View
 from projections.errors import InvalidDefinition
 

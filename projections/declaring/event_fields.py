@@ -1,10 +1,13 @@
-"""The fields of events as predicates see them: found by path in a schema, with the numbers that their type can hold."""
+"""The fields of events as predicates see them: found by path in a schema, with the numbers that their type can hold.
+
+Conditions on the rows of a table are such predicates, held against columns instead of an event's fields.
+"""
 
 from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum
@@ -14,7 +17,7 @@ from typing import Any, Final, Literal
 from eventstore.event_types import EventType
 from eventstore.fields.field_types import FieldType
 from eventstore.schema_registry import RegisteredSchema, is_sealed
-from projections.declaring.avro_records import records_in, value_type
+from projections.declaring.columns import ColumnType, Kind, records_in, value_type
 from projections.declaring.predicates import (
     Absence,
     Comparison,
@@ -26,9 +29,11 @@ from projections.declaring.predicates import (
     Predicate,
     Prefix,
     Relative,
+    TypeTest,
     family_of,
     leaves,
     plain,
+    required,
 )
 from projections.errors import InvalidDefinition, InvalidPredicate
 
@@ -43,6 +48,12 @@ _LOGICAL: Final[Mapping[str, tuple[Family, str]]] = {
 _WHOLE_DIGITS: Final = 19  # of 2^63 - 1
 _MOST_DIGITS: Final = 38  # of a decimal in Spark
 _ORDERED: Final = frozenset({"text", "number", "date", "moment"})
+_AVRO: Final[Mapping[Kind, Any]] = {
+    "string": "string", "int": "int", "long": "long", "double": "double", "boolean": "boolean", "binary": "bytes",
+    "timestamp": {"type": "long", "logicalType": "timestamp-micros"}, "date": {"type": "int", "logicalType": "date"},
+}  # fmt: skip
+
+_NESTED: Final = {"type": "array", "items": "string"}  # whatever it is, it is there or not, and compared with nothing
 
 
 @dataclass(frozen=True)
@@ -276,3 +287,47 @@ def _unknown_field(path: Path, events: Sequence[EventType]) -> InvalidDefinition
         place=", ".join(event.name for event in events),
         code="unknown-field",
     )
+
+
+def row_schema(columns: Mapping[str, ColumnType]) -> RegisteredSchema:
+    """What predicates are compiled for: columns as the fields of a record."""
+    fields = [{"name": name, "type": ["null", _avro(column)]} for name, column in columns.items()]
+    return RegisteredSchema.of({"type": "record", "namespace": "factfold", "name": "row", "fields": fields})
+
+
+def _avro(column: ColumnType) -> Any:
+    if column.kind == "decimal":
+        return {"type": "bytes", "logicalType": "decimal", "precision": column.precision, "scale": column.scale}
+    return _NESTED if column.shape else _AVRO[column.kind]
+
+
+def check_condition(
+    condition: Predicate,
+    columns: Mapping[str, ColumnType],
+    *,
+    require: Callable[[str], object],
+    personal: Sequence[str],
+    place: str,
+) -> None:
+    """Check a condition against the columns of a table. Raises InvalidPredicate.
+
+    ``require`` refuses a name that is no column.
+    """
+    schema = row_schema(columns).schema
+    for part in leaves(required(condition)):
+        _check_part(part, require, personal, place)
+        check_leaf(part, schema, place=f"{place}: {part}")
+
+
+def _check_part(part: Predicate, require: Callable[[str], object], personal: Sequence[str], place: str) -> None:
+    require_of_one_row(part)
+    if isinstance(part, TypeTest):
+        raise InvalidPredicate("rows have no event type", remedy="compare a column that an event sets", place=place)
+    for column, *_ in paths(part):
+        require(column)
+        if column in personal:
+            raise InvalidPredicate(
+                f"column {column!r} is personal, and a row would have to leave when its person's key is destroyed",
+                remedy="compare a clear column",
+                place=place,
+            )

@@ -11,9 +11,8 @@ from eventstore.identifiers import snake_case
 from eventstore.topics import DEFAULT_SOURCE, topic_of_category
 from projections.declaring.any_table import AnyTable
 from projections.declaring.binding import bind
-from projections.declaring.columns import ColumnType, from_python
+from projections.declaring.columns import ColumnType, Setter, Setters, agreed_type, from_python
 from projections.declaring.naming import checked_identifier
-from projections.declaring.setters import Setter, Setters, agreed_type
 from projections.declaring.views import View
 from projections.errors import InvalidDefinition
 

@@ -1,10 +1,15 @@
-"""Projection groups: views that are kept together, in one run and one commit."""
+"""Projection groups: views that are kept together, in one run and one commit.
+
+A view corrects itself for ever. A bill, a mail or another system that cannot take corrections reads final results: rows
+that are given out once, when a promise says that they do not change any more. No topic and no Delta table that views of
+a group fill is filled twice.
+"""
 
 from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property
@@ -12,13 +17,11 @@ from typing import Final, get_args
 
 from eventstore.identifiers import require_sequence
 from projections.declaring.any_table import AnyTable
-from projections.declaring.checked_finals import check_finals
-from projections.declaring.columns import ColumnType
-from projections.declaring.filled_topics import check_topics
+from projections.declaring.columns import ColumnType, shown
 from projections.declaring.naming import checked_identifier, listed
-from projections.declaring.partials import shown
 from projections.declaring.tables import CapturedTable, Table
 from projections.declaring.timing.retention import Retention, retention_of
+from projections.declaring.view_topics import FinalResults, FinalTopic, ViewTopic, named
 from projections.declaring.views import View, ViewTable
 from projections.errors import InvalidDefinition
 from projections.faults import BadRecords
@@ -29,6 +32,92 @@ ERASURES: Final = "factfold.erasures"  # among a group's inputs: the keys of per
 HORIZON: Final = timedelta(days=30)
 MOST_ROWS: Final = 1_000_000
 _LEAST_HORIZON: Final = timedelta(hours=1)  # connectors that are started again repeat seconds, or minutes
+
+
+def require_time(view: str, final: FinalResults, column: ColumnType | None) -> None:
+    """Refuse a time of final results that the view does not have, or that is no timestamp; InvalidDefinition."""
+    if column is not None and column.kind == "timestamp":
+        return
+    raise InvalidDefinition(
+        f"view {view!r} is final by {final.on!r}, which is {'no column of it' if column is None else column.ddl}",
+        remedy="name a timestamp that the view returns, such as window_end",
+        place=f"view {view}",
+    )
+
+
+def check_finals(views: Iterable[View]) -> None:
+    """Raise InvalidDefinition where final results could have personal values: no erasure would ever reach these."""
+    for view in views:
+        for column in _personal_columns(view) if view.final is not None else ():
+            raise InvalidDefinition(
+                f"view {view.name!r} has final results, which no erasure changes, and reads personal column {column!r}",
+                remedy="let the view read a table that is declared without the column, or leave final=… away",
+                place=view.place,
+            )
+
+
+def _personal_columns(view: View) -> Iterator[str]:
+    for table in view.tables.values():
+        yield from table.personal if isinstance(table, AnyTable) else ()
+    for read in view.inputs:
+        yield from _personal_columns(read)
+
+
+def has_finals(views: Iterable[View]) -> bool:
+    """True if any of the views has final results."""
+    return any(view.final is not None for view in views)
+
+
+def rows_topics(views: Iterable[View]) -> Mapping[str, str]:
+    """The views whose rows fill a topic or a Delta table, by its name or path."""
+    return {place: view.name for view in views for place in view.filled}
+
+
+def lakes_of(views: Iterable[View]) -> Sequence[str]:
+    """The paths of the Delta tables that views fill."""
+    return [view.lake for view in views if view.lake is not None]
+
+
+def results_topics(views: Iterable[View]) -> Mapping[str, str]:
+    """The views whose final results fill a topic, by its name."""
+    topics = ((view, view.final.published) for view in views if view.final is not None)
+    return {topic.name: view.name for view, topic in topics if topic is not None}
+
+
+def topics_of(views: Iterable[View]) -> Iterator[ViewTopic | FinalTopic]:
+    """The topics that views fill."""
+    for view in views:
+        filled = view.topic, None if view.final is None else view.final.published
+        yield from (topic for topic in filled if topic is not None)
+
+
+def check_topics(group: str, views: Sequence[View], *, read: Collection[str], personal: bool) -> None:
+    """Raise InvalidDefinition where views of a group would fill a topic twice, or one that the group reads.
+
+    ``personal`` is whether the group has personal columns, which no Delta table may get.
+    """
+    names = [*(topic.name for topic in topics_of(views)), *lakes_of(views)]
+    if personal and (lakes := lakes_of(views)):
+        raise InvalidDefinition(
+            f"group {group!r} has personal columns, and versions of the table {lakes[0]!r} would retain erased values",
+            remedy="leave lake=… away, or leave the personal columns out of the group",
+        )
+    for name in names:
+        if names.count(name) > 1:
+            raise _refused(name, f"is filled {_by(name, views)} of group {group!r}")
+        if name in read:
+            raise _refused(name, f"is filled by group {group!r}, which reads it too")
+
+
+def _by(topic: str, views: Sequence[View]) -> str:
+    view = rows_topics(views).get(topic)
+    both = view is not None and view == results_topics(views).get(topic)
+    return f"with the rows and the final results of view {view!r}" if both else "by two views"
+
+
+def _refused(topic: str, why: str) -> InvalidDefinition:
+    remedy = "fill every topic and table once; within a group, a view reads another one by its name"
+    return InvalidDefinition(f"{named(topic)} {why}", remedy=remedy)
 
 
 @dataclass(frozen=True, eq=False)

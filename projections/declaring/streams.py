@@ -1,18 +1,19 @@
-"""Streams a user declares over event topics: append-only facts, each with the time at which it happened."""
+"""Streams a user declares over event topics: append-only facts, each with the time at which it happened.
+
+The versions of a row that is folded from events are such facts too: what each event of its stream set, and when.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import ClassVar
 
 from eventstore.aggregates.aggregate import Aggregate
 from eventstore.event_types import EventType, event_type_of
-from projections.declaring.columns import ColumnType
+from projections.declaring.columns import ColumnType, Setter, Setters, agreed_type, placeholders
 from projections.declaring.event_tables import topic_of
-from projections.declaring.setters import Setter, Setters, agreed_type, placeholders, taken_from_personal
-from projections.declaring.tables import EVENT_TIME, Table
+from projections.declaring.tables import EVENT_TIME, SETS, VALID_FROM, EventTable, OfEvents
 from projections.declaring.timing.promises import Retain
 from projections.errors import InvalidDefinition
 
@@ -20,7 +21,7 @@ RECORD_TIME = "event_time"  # the column that holds the record's ce_time
 
 
 @dataclass(frozen=True, repr=False)
-class EventStream(Table):
+class EventStream(OfEvents):
     """The events of some types as rows, in the state for ever; made by ``Stream.from_events``.
 
     ``time`` is the column of the event time; ``fields`` gives each of the events' columns its setters. ``id_column`` is
@@ -32,7 +33,6 @@ class EventStream(Table):
     append_only: ClassVar[bool] = True
     has_event_time: ClassVar[bool] = True
 
-    aggregate: type[Aggregate]
     events: tuple[EventType, ...]
     fields: Mapping[str, tuple[Setter, ...]]
     time: str
@@ -42,24 +42,9 @@ class EventStream(Table):
     retain: Retain | None = field(default=None, kw_only=True)
 
     @property
-    def lost_at_horizon(self) -> tuple[str, ...]:
-        """All values, as of a table of events."""
-        return self._values
-
-    @property
     def hidden(self) -> Mapping[str, ColumnType]:
         """The event time once more, in microseconds since 1970: every database compares whole numbers alike."""
         return {EVENT_TIME: ColumnType("long"), **self.sealed}
-
-    @cached_property
-    def personal(self) -> tuple[str, ...]:
-        """The columns that a personal field gives."""
-        return taken_from_personal(self.fields)
-
-    @property
-    def category(self) -> str:
-        """That of the aggregate."""
-        return self.aggregate.category
 
     @property
     def entries(self) -> tuple[str, ...]:
@@ -80,10 +65,6 @@ class EventStream(Table):
     def timed_by_record(self) -> bool:
         """Whether the event time is that of the record, and not a field of the event."""
         return self.time not in self.fields
-
-    def event_types(self) -> tuple[EventType, ...]:
-        """The event types the topic may hold, those that are no rows included."""
-        return tuple(self.aggregate.event_types.values())
 
     def signature(self) -> str:
         """Adds which events are rows, and what their key and time are."""
@@ -239,3 +220,56 @@ def _require_distinct(columns: Sequence[str], place: str) -> None:
             remedy="name key, id and version otherwise than the events' fields, or choose the fields with columns=[…]",
             place=place,
         )
+
+
+@dataclass(frozen=True, repr=False)
+class EventVersions(OfEvents):
+    """Every event of the streams that a table is ``folded`` from, each with the columns that it sets.
+
+    A state row is an event: ``key`` is the stream's, and the event's version (``_pos``) distinguishes them. Events that
+    set no column are rows too. Otherwise a missing event would look like one of them.
+    """
+
+    append_only: ClassVar[bool] = True  # until the stream is deleted
+    is_dense: ClassVar[bool] = True
+
+    folded: EventTable
+
+    @staticmethod
+    def of(table: EventTable) -> EventVersions:
+        """The versions of a table with declared columns."""
+        return EventVersions(table.topic, table.key, table.columns, aggregate=table.aggregate, folded=table)
+
+    @property
+    def is_headed(self) -> bool:
+        """True: a version is valid from the time of its record."""
+        return True
+
+    @property
+    def set_by(self) -> Setters:
+        """What sets each column."""
+        return self.folded.set_by
+
+    @property
+    def source(self) -> str | None:
+        """Whose events are meant, None for whatever the topic holds."""
+        return self.folded.source
+
+    @property
+    def row_key(self) -> tuple[str, ...]:
+        """The key and the event's version."""
+        return (*self.key, "_pos")
+
+    @property
+    def hidden(self) -> Mapping[str, ColumnType]:
+        """When the event was recorded, in microseconds since 1970, and which columns it sets."""
+        return {VALID_FROM: ColumnType("long"), SETS: ColumnType("string"), **self.sealed}
+
+    @property
+    def sliced(self) -> Mapping[str, ColumnType]:
+        """All of it, events of deleted streams too: one of them says that the stream is deleted."""
+        return {**self.stored, "_pos": ColumnType("long"), "_deleted": ColumnType("boolean")}
+
+    def signature(self) -> str:
+        """That of the table, whose versions these are."""
+        return f"{super().signature()}|{self.folded.signature()}"

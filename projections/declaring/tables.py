@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, ClassVar, Literal, Self, overload
+from typing import Any, ClassVar, Final, Literal, Self, overload
 
 from eventstore.aggregates.aggregate import Aggregate
 from eventstore.event_types import EventType
@@ -23,11 +23,10 @@ from projections.declaring.captured import (
     record_names,
     require_avro_names,
 )
-from projections.declaring.columns import ColumnType
+from projections.declaring.columns import ColumnType, Declared, Setters, as_setters, placeholders, taken_from_personal
+from projections.declaring.event_fields import check_condition
 from projections.declaring.event_tables import cogrouped, folded_columns, require_aggregates, topic_of
-from projections.declaring.filtering import check_condition
 from projections.declaring.predicates import Predicate
-from projections.declaring.setters import Declared, Setters, as_setters, placeholders, taken_from_personal
 from projections.declaring.views import View
 from projections.errors import InvalidDefinition
 
@@ -37,6 +36,9 @@ RECORD_KEY = "_record_key"  # of a row of a view topic
 EVENT_TIME = "_time"  # of a stream's row, likewise
 # How far a snapshot's position is moved down: half of what a bigint holds; a position counts bytes and stays below it.
 BELOW_STREAMED = 1 << 62
+SETS: Final = "_sets"  # the names of the columns that an event sets, with commas between them
+# Of a version that a view's function is handed: since when it is valid, null from the beginning, and until when.
+FROM, TO = "_from", "_to"
 
 
 def set_at(column: str) -> str:
@@ -189,12 +191,37 @@ class Table(AnyTable):
 
 
 @dataclass(frozen=True, repr=False)
-class EventTable(Table):
+class OfEvents(Table):
+    """A table or stream of the events of one aggregate."""
+
+    aggregate: type[Aggregate]
+
+    @property
+    def lost_at_horizon(self) -> tuple[str, ...]:
+        """All values: nothing else tells a repeated first event from the first one of a new stream."""
+        return self._values
+
+    @property
+    def category(self) -> str:
+        """That of the aggregate."""
+        return self.aggregate.category
+
+    @cached_property
+    def personal(self) -> tuple[str, ...]:
+        """The columns that a personal field sets."""
+        return taken_from_personal(self.set_by)
+
+    def event_types(self) -> tuple[EventType, ...]:
+        """The event types the topic may hold, those that are no rows included."""
+        return tuple(self.aggregate.event_types.values())
+
+
+@dataclass(frozen=True, repr=False)
+class EventTable(OfEvents):
     """A table folded from a topic: by the aggregate's evolve without ``setters``, of any source without ``source``."""
 
     is_dense: ClassVar[bool] = True  # a fold that jumps over an event is wrong
 
-    aggregate: type[Aggregate]
     setters: Setters | None
     source: str | None = field(default=None, kw_only=True)
 
@@ -215,33 +242,14 @@ class EventTable(Table):
         )  # fmt: skip
 
     @property
-    def lost_at_horizon(self) -> tuple[str, ...]:
-        """All values: nothing else tells a repeated first event from the first one of a new stream."""
-        return self._values
-
-    @property
     def sometimes_unset(self) -> tuple[str, ...]:
         """Every declared column: an event sets some of them."""
         return tuple(self.set_by)
 
     @property
-    def category(self) -> str:
-        """That of the aggregate."""
-        return self.aggregate.category
-
-    @property
     def set_by(self) -> Setters:
         """The declared setters; none where `evolve` folds."""
         return self.setters or {}
-
-    @cached_property
-    def personal(self) -> tuple[str, ...]:
-        """The columns that a personal field sets."""
-        return taken_from_personal(self.set_by)
-
-    def event_types(self) -> tuple[EventType, ...]:
-        """The event types the topic may hold."""
-        return tuple(self.aggregate.event_types.values())
 
     def signature(self) -> str:
         """Adds the fold: declared setters, or the source of the aggregate."""

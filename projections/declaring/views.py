@@ -10,13 +10,12 @@ from typing import Any, ClassVar, Final, Literal, Union
 
 from eventstore.aggregates.aggregate import source_of
 from projections.declaring.any_table import AnyTable
-from projections.declaring.finals import FinalResults
 from projections.declaring.naming import listed
 from projections.declaring.predicates import Predicate
 from projections.declaring.timing.operands import Term
 from projections.declaring.timing.patterns import Pattern, Step
 from projections.declaring.timing.promises import InWindows, Reach
-from projections.declaring.view_topics import ViewTopic
+from projections.declaring.view_topics import FinalResults, ViewTopic
 from projections.errors import InvalidDefinition
 
 Columns = str | tuple[str, ...]

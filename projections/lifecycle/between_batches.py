@@ -17,14 +17,13 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow.compute as pc
 import structlog
 
-from projections.declaring.checked_finals import has_finals
-from projections.declaring.group import ProjectionGroup
+from projections.declaring.group import ProjectionGroup, has_finals
 from projections.environment import Environment
 from projections.errors import OffsetsLost, ProjectionError, RunRetired
 from projections.faults import FORGOTTEN, TIME_PREFIX
-from projections.logs.offsets import reached
+from projections.logs.offsets import OffsetRange, reached
 from projections.logs.set_aside import SetAside
-from projections.stores import finals
+from projections.stores import dialects, finals
 from projections.stores.layout import GenerationLayout
 from projections.stores.roles import REBUILDER, Transactions, ViewColumns
 from projections.stores.runs import SERVING, Progress, Run, RunState, replaced_topics
@@ -145,7 +144,7 @@ class Moments:
             return ends()
         self._next = time.monotonic() + _LOOK_AT_CLOCK_SECONDS
         with self._store.looking() as connection:
-            at = finals.now(connection)
+            at = dialects.now(connection)
         self._waiting = at, ends()
         return self._waiting[1]
 
@@ -290,3 +289,20 @@ def forgotten_by_serving(environment: Environment, group: ProjectionGroup, colum
     # What is noted is the message of each, which ends with its detail.
     detail = pc.replace_substring_regex(forgotten.faults["detail"], pattern=f"^.*{TIME_PREFIX}", replacement="")
     return SetAside(forgotten.faults.set_column(forgotten.faults.schema.get_field_index("detail"), "detail", detail))
+
+
+def moments_of(environment: Environment, group: ProjectionGroup) -> Moments | None:
+    """The times of a group that lets go of rows by the clock; None for others."""
+    return Moments(environment.store.outbox) if group.retention or has_finals(group.views) else None
+
+
+def nothing_known(offsets: OffsetRange) -> SetAside:
+    """No record: a serving generation knows what it is made without by itself."""
+    return SetAside.nothing()
+
+
+def known_of(
+    environment: Environment, group: ProjectionGroup, columns: ViewColumns
+) -> Callable[[OffsetRange], SetAside]:
+    """What a generation that does not serve is made without, as the one that serves is: asked before each batch."""
+    return lambda offsets: forgotten_by_serving(environment, group, columns).within_range(offsets)

@@ -10,17 +10,16 @@ from __future__ import annotations
 import dataclasses
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from eventstore.schema_registry import RegisteredSchema
 from projections.declaring.any_table import AnyTable
-from projections.declaring.columns import ColumnType
+from projections.declaring.columns import ColumnType, hidden
 from projections.declaring.group import ERASURES, ProjectionGroup
-from projections.declaring.partials import hidden
 from projections.declaring.views import noted_references, view_behind
 from projections.environment import Environment
 from projections.faults import FORGOTTEN
@@ -28,12 +27,10 @@ from projections.lifecycle.between_batches import forgotten_by_serving
 from projections.logs.offsets import OffsetRange, Offsets, bounded
 from projections.logs.ranges import not_unpacked_in, require_unpacked, still_not_unpacked
 from projections.logs.set_aside import SetAside
-from projections.spark.bulk import WholeTables, whole_tables
-from projections.spark.counting import RecordCounts
+from projections.spark.bulk import RecordCounts, WholeTables, whole_tables
 from projections.spark.exchange import are_few
 from projections.spark.failures import described
-from projections.spark.judging import bad_records
-from projections.spark.late_events import late_in_log
+from projections.spark.judging import bad_records, late_in_log
 from projections.spark.live.applying import BatchApplier, opened_letters
 from projections.spark.live.prepared import PreparedQueries
 from projections.spark.views.disclosing import Disclosure
@@ -44,100 +41,7 @@ from projections.stores.runs import BUILDING, BUILT, SERVING, Run, decode_progre
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-
-_LOOK_SECONDS: Final = 0.5  # between two looks at Spark's counts: a bar that moves, at no cost
-
-
-@dataclass(frozen=True)
-class RebuildProgress:
-    """One moment of a rebuild.
-
-    Attributes:
-        step: The current step.
-        records: The records that are read. Offsets without a record count once their table is loaded.
-        total: The records to read.
-        before: Those of ``records`` that an earlier, killed process read.
-        seconds: The time of this process.
-
-    Examples:
-        >>> report = rebuild(environment, shop_views, on_progress=lambda now: print(now.step, now.records, now.total))
-    """
-
-    step: str
-    records: int
-    total: int
-    before: int
-    seconds: float
-
-    @property
-    def records_per_second(self) -> float:
-        """The records that this process read, divided by its time."""
-        return (self.records - self.before) / self.seconds if self.seconds else 0.0
-
-    @property
-    def seconds_left(self) -> float | None:
-        """The time until all records are read, at the rate so far. None before the first record."""
-        rate = self.records_per_second
-        return (self.total - self.records) / rate if rate else None
-
-
-OnProgress = Callable[[RebuildProgress], None]
-
-
-class ProgressMeter:
-    """Tells an observer of every step as it begins, and of the records while tables are loaded."""
-
-    def __init__(self, observer: OnProgress) -> None:
-        self._observer = observer
-        self._begun = time.perf_counter()
-        self._count: Callable[[], int] = lambda: 0
-        self._step, self._total, self._before = "plan", 0, 0
-        self.seconds: dict[str, float] = {}
-
-    def expect(self, total: int, *, before: int) -> None:
-        """Set how many records there are, and how many were done by an earlier process."""
-        self._total, self._before = total, before
-        self._count = lambda: before
-
-    @contextmanager
-    def step(self, name: str) -> Iterator[None]:
-        """Tell that a step begins, and add the time of the block to it."""
-        self._step = name
-        self._observer(self._now())
-        begun = time.perf_counter()
-        yield
-        self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - begun
-
-    @contextmanager
-    def watched(self, count: Callable[[], int]) -> Iterator[None]:
-        """Tell again and again, while the block runs, how many records ``count`` says are done."""
-        done = threading.Event()
-        self._count = count
-        thread = threading.Thread(target=self._watch, args=(done,), name="rebuild progress", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            done.set()
-            thread.join()
-            reached = count()
-            self._count = lambda: reached
-
-    def _watch(self, done: threading.Event) -> None:
-        while not done.wait(_LOOK_SECONDS):
-            self._observer(self._now())
-
-    def _now(self) -> RebuildProgress:
-        seconds = time.perf_counter() - self._begun
-        return RebuildProgress(self._step, self._count(), self._total, self._before, seconds)
-
-
-def counted_once(by_table: Mapping[str, int], topics: Mapping[str, str]) -> int:
-    """Records of topics out of records of tables: one that several tables read is done when all of them have it."""
-    least: dict[str, int] = {}
-    for table, records in by_table.items():
-        least[topics[table]] = min(records, least.get(topics[table], records))
-    return sum(least.values())
+from projections.lifecycle.progress import ProgressMeter, counted_once
 
 
 def load_state(environment: Environment, frame: DataFrame, place: TableLayout, *, rows: int) -> int:
@@ -342,7 +246,9 @@ class Builder:
                         whole or stored_tables(self._environment, self._group, self._layout, registry, records=records)
                     )
         with self._meter.step("index"):
-            self._finish()
+            self._index("tables")
+            self._index("views")
+            self._keeper.finish(self._run, self._layout)
 
     def _whole_tables(self, registry: Mapping[int, RegisteredSchema]) -> AbstractContextManager[WholeTables]:
         offsets = OffsetRange(self._beginning, self.state.first)
@@ -438,11 +344,6 @@ class Builder:
     def _rows_of(self, table: AnyTable) -> int:
         view = view_behind(table)
         return self.state.tables[self._group.name_of(table)] if view is None else self.state.views[view.name]
-
-    def _finish(self) -> None:
-        self._index("tables")
-        self._index("views")
-        self._keeper.finish(self._run, self._layout)
 
     def _index(self, what: str) -> None:
         if what not in self.state.indexed:

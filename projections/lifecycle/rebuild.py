@@ -12,11 +12,12 @@ import structlog
 from projections.declaring.group import ProjectionGroup
 from projections.environment import Environment
 from projections.errors import KeyNotUnique, NotComparable, OffsetsLost, UndecodableRecord, UnsupportedValue
-from projections.lifecycle.building import Build, Builder, OnProgress, ProgressMeter, begin
+from projections.lifecycle.building import Build, Builder, begin
 from projections.lifecycle.cutover import CatchUp, ViewComparison, compare, switch_to
+from projections.lifecycle.progress import OnProgress, ProgressMeter
 from projections.logs.offsets import Offsets
 from projections.outputs.publishing import prepare_topics
-from projections.spark.reading.whole_log import whole_log
+from projections.spark.reading.records import whole_log
 from projections.spark.views.view_functions import view_columns
 from projections.stores.generations import rebuilding, refuse_changed
 from projections.stores.runs import SERVING

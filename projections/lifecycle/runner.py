@@ -1,31 +1,24 @@
 """The live loop: read what is new, carry it into the views, again; one runner a generation.
 
 Progress has one home, the progress row: a batch is a bounded Spark read between two sets of offsets, and there is no
-Spark checkpoint that could disagree (docs/decisions/0004). A `Follower` runs it over failures that pass by themselves,
-and over the group's generations. A database or a broker that is away for a minute costs that minute. What does not pass
-(a changed definition, a bad record, lost offsets) ends it at once. After a cut-over the runner goes on with the
-generation that serves now.
+Spark checkpoint that could disagree (docs/decisions/0004).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from threading import Event
 from typing import Final
 
-import stamina
 import structlog
 
-from eventstore.errors import FactfoldError, TopicMissing
-from eventstore.restarts import Outwaiting, Restarts
-from projections.declaring.checked_finals import has_finals
+from eventstore.errors import TopicMissing
 from projections.declaring.group import ProjectionGroup
 from projections.environment import Environment
-from projections.errors import ProjectionError, RunAlreadyActive, RunRetired, passes
+from projections.errors import ProjectionError
 from projections.lifecycle.between_batches import (
     AfterBatch,
     Due,
@@ -33,20 +26,21 @@ from projections.lifecycle.between_batches import (
     Moments,
     Standing,
     after_batches,
-    forgotten_by_serving,
+    known_of,
+    moments_of,
+    nothing_known,
 )
 from projections.lifecycle.metrics import LagClock, RunLag, RunMetrics
-from projections.logs.offsets import BatchSize, OffsetRange, Offsets, bounded, filled, progress_lost, reached, waiting
+from projections.logs.offsets import BatchSize, OffsetRange, Offsets, bounded, reached, started, waiting
 from projections.logs.port import OpenLog
 from projections.logs.ranges import Boundaries, open_boundaries, require_deletions
-from projections.logs.set_aside import SetAside
 from projections.outputs.publishing import ViewPublisher, opened_publisher
 from projections.spark.live.applying import BatchApplier, opened_letters
 from projections.spark.live.incremental import BatchReport
 from projections.spark.live.prepared import PreparedQueries
-from projections.spark.reading.whole_log import require_inputs
+from projections.spark.reading.records import require_inputs
 from projections.spark.views.view_functions import view_columns
-from projections.stores.roles import ViewColumns, runner_of
+from projections.stores.roles import runner_of
 from projections.stores.runs import Progress, Run, superseded
 
 # Between two looks at quiet topics; a look is one query of the runs row, and one of the broker or the store.
@@ -55,8 +49,10 @@ IDLE_SECONDS = 0.02
 _LONG_BEHIND: Final = 3600.0
 
 log = structlog.get_logger()
-# A cut-over holds the new generation until its own runner is closed, some milliseconds or a busy second later.
-_PATIENCE: Final = 30.0
+
+
+def nothing(_: object) -> None:
+    """The default of optional callbacks."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -224,7 +220,7 @@ class Runner:
         rest = bounded({t: start[t] for t in others}, others, max_records=max_records)
         return OffsetRange(start, {**whole, **rest.end})
 
-    def run(self, *, stop: Event, on_batch: Callable[[BatchReport], None] = lambda report: None) -> None:
+    def run(self, *, stop: Event, on_batch: Callable[[BatchReport], None] = nothing) -> None:
         """Apply batches until ``stop`` is set. The current batch is finished first."""
         while not stop.is_set():
             report = self._apply_once()
@@ -241,9 +237,7 @@ class Runner:
             self._applier.plan()
             self._planned = True
 
-    def catch_up(
-        self, ends: Mapping[str, Mapping[int, int]] | None = None, *, deadline: float = 600.0
-    ) -> list[BatchReport]:
+    def catch_up(self, ends: Offsets | None = None, *, deadline: float = 600.0) -> list[BatchReport]:
         """Apply batches up to offsets, by default the current ends of the topics. Return their reports.
 
         Raises ProjectionError if that takes more than ``deadline`` seconds. Raises ProjectionError.
@@ -267,11 +261,7 @@ class Runner:
         return reports
 
     def run_to(
-        self,
-        ends: Mapping[str, Mapping[int, int]] | None = None,
-        *,
-        stop: Event,
-        on_look: Callable[[BatchReport | None], None] = lambda report: None,
+        self, ends: Offsets | None = None, *, stop: Event, on_look: Callable[[BatchReport | None], None] = nothing
     ) -> bool:
         """Apply batches up to offsets, by default the current ends of the topics. Return False if it was stopped.
 
@@ -340,12 +330,12 @@ def open_runner(
         if (state := store.state(run)) is None:
             raise superseded(run)  # the generation was dropped meanwhile
         (topics := KnownTopics(environment, group, state)).require()
-        progress = _started(state.progress, opened.beginning_offsets(list(group.inputs)))
+        progress = started(state.progress, opened.beginning_offsets(list(group.inputs)))
         require_deletions(opened, progress, opened.end_offsets(list(group.inputs)), topics=group.inputs)
         standing = publisher = None
         after: Sequence[AfterBatch] = ()
         batches = environment.keeper.batches(opened, group, run, layout, queries)
-        known = _nothing_known if generation is None else _known(environment, group, columns)
+        known = nothing_known if generation is None else known_of(environment, group, columns)
         applier = BatchApplier(batches, letters, patience=chosen.schema_patience, known=known)
         if generation is None:
             standing = Standing(store, run)
@@ -356,149 +346,5 @@ def open_runner(
         yield Runner(
             group, opened, applier, progress,
             boundaries=boundaries, batch=chosen.batch or BatchSize(), topics=topics, standing=standing,
-            publisher=publisher, moments=_moments(environment, group), after=after, metrics=metrics,
+            publisher=publisher, moments=moments_of(environment, group), after=after, metrics=metrics,
         )  # fmt: skip
-
-
-def _moments(environment: Environment, group: ProjectionGroup) -> Moments | None:
-    return Moments(environment.store.outbox) if group.retention or has_finals(group.views) else None
-
-
-def _nothing_known(offsets: OffsetRange) -> SetAside:
-    return SetAside.nothing()
-
-
-def _known(environment: Environment, group: ProjectionGroup, columns: ViewColumns) -> Callable[[OffsetRange], SetAside]:
-    """What a generation that does not serve is made without, as the one that serves is: asked before each batch."""
-    return lambda offsets: forgotten_by_serving(environment, group, columns).within_range(offsets)
-
-
-def _started(stored: Progress, beginning: Progress) -> Progress:
-    """Progress for every partition; one whose needed records are missing is refused."""
-    for topic, offsets in beginning.items():
-        for partition, first in offsets.items():
-            if stored.get(topic, {}).get(partition, 0) < first:
-                raise progress_lost(topic, partition, f"records before offset {first} are no longer in the topic")
-    return filled(stored, beginning)
-
-
-def _nothing(_: object) -> None:
-    """The default of optional callbacks."""
-
-
-@dataclass(kw_only=True)
-class Follower:
-    """Keeps a group's views up to date, over temporary failures.
-
-    Attributes:
-        environment: The connections.
-        group: The group.
-        options: How its runners run.
-        policy: How often, and after which pauses, a failed run is started again.
-        metrics: Counts for Prometheus.
-        on_open: Is called with each runner that is opened.
-        on_batch: Is called with the report of each batch.
-
-    Examples:
-        >>> Follower(environment=environment, group=shop_views).run(stop=stop)
-    """
-
-    environment: Environment
-    group: ProjectionGroup
-    options: RunnerOptions = field(default_factory=RunnerOptions)
-    policy: Restarts = field(default_factory=Restarts)
-    metrics: RunMetrics | None = None
-    on_open: Callable[[Runner], None] = _nothing
-    on_batch: Callable[[BatchReport], None] = _nothing
-
-    def __post_init__(self) -> None:
-        self._outwaiting = Outwaiting(
-            self.policy,
-            what="runner",
-            place=f"projection group {self.group.name}",
-            gave_up=ProjectionError,
-            passes=self._passes,
-            counted_by=self.metrics,
-        )
-
-    @property
-    def failures(self) -> int:
-        """How often it has failed in a row."""
-        return self._outwaiting.failures
-
-    @property
-    def restarts(self) -> int:
-        """How often it was opened again."""
-        return self._outwaiting.restarts
-
-    def run(self, *, stop: Event) -> None:
-        """Apply batches until ``stop`` is set.
-
-        Raises ProjectionError after too many failures in a row. Other errors of ``open_runner`` and of batches are
-        raised at once.
-        """
-        while not stop.is_set():
-            with self._outwaiting.over(stop):
-                self._follow(lambda runner: runner.run(stop=stop, on_batch=self._applied))
-
-    def catch_up(self, *, stop: Event) -> None:
-        """Apply batches up to the current ends of the topics. Raises the errors of `run`."""
-        self.outwait(lambda: self._follow(lambda runner: runner.run_to(stop=stop, on_look=self._looked)), stop=stop)
-
-    def outwait(self, work: Callable[[], object], *, stop: Event) -> None:
-        """Do something once, over temporary failures, such as the group's first rebuild. Raises the errors of `run`."""
-        self._outwaiting.once(work, stop=stop)
-
-    def _looked(self, report: BatchReport | None) -> None:
-        if report is not None:
-            self._applied(report)
-
-    def _follow(self, work: Callable[[Runner], object]) -> None:
-        def opened(runner: Runner) -> None:
-            self.on_open(runner)
-            work(runner)
-
-        follow(self.environment, self.group, opened, options=self.options, metrics=self.metrics)
-
-    def _passes(self, error: FactfoldError) -> bool:
-        # The database may hold our lost connection's lock a while longer than we knew of its loss.
-        return passes(error) or (isinstance(error, RunAlreadyActive) and self.failures > 0)
-
-    def _applied(self, report: BatchReport) -> None:
-        self._outwaiting.recovered()
-        self.on_batch(report)
-
-
-def follow(
-    environment: Environment,
-    group: ProjectionGroup,
-    work: Callable[[Runner], None],
-    *,
-    options: RunnerOptions | None = None,
-    metrics: RunMetrics | None = None,
-) -> None:
-    """Give ``work`` a runner of the serving generation, and after each cut-over one of the next, until it returns.
-
-    Raises what `open_runner` and ``work`` raise; DefinitionChanged where another definition serves now.
-    """
-    attempts = 1
-    while True:
-        try:
-            opened = partial(open_runner, environment, group, options=options, metrics=metrics)
-            with _opened(opened, attempts=attempts) as runner:
-                work(runner)
-                return
-        except RunRetired as cause:
-            log.info("moving on to the generation that serves now", group=group.name, from_=cause.place)
-        attempts = 1_000
-
-
-@contextmanager
-def _opened(open_next: Callable[[], AbstractContextManager[Runner]], *, attempts: int) -> Iterator[Runner]:
-    with ExitStack() as opened:
-        for attempt in stamina.retry_context(
-            on=RunAlreadyActive, attempts=attempts, timeout=_PATIENCE, wait_initial=0.05, wait_max=0.5
-        ):
-            with attempt:
-                runner = opened.enter_context(open_next())
-        yield runner

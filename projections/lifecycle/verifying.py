@@ -12,7 +12,7 @@ from projections.errors import ProjectionError
 from projections.logs.offsets import OffsetRange
 from projections.spark.bulk import whole_tables
 from projections.spark.failures import described
-from projections.spark.reading.whole_log import from_the_beginning, require_inputs
+from projections.spark.reading.records import from_the_beginning, require_inputs
 from projections.spark.views.view_functions import view_columns
 from projections.stores.roles import VERIFIER, Difference, DifferingRow
 from projections.stores.runs import Progress

@@ -149,3 +149,12 @@ class BatchSize:
 
     def _of(self, records: float) -> BatchSize:
         return dataclasses.replace(self, records=max(self.least, min(self.most, int(records))))
+
+
+def started(stored: Offsets, beginning: Offsets) -> Offsets:
+    """Progress for every partition; one whose needed records are missing is refused."""
+    for topic, offsets in beginning.items():
+        for partition, first in offsets.items():
+            if stored.get(topic, {}).get(partition, 0) < first:
+                raise progress_lost(topic, partition, f"records before offset {first} are no longer in the topic")
+    return filled(stored, beginning)

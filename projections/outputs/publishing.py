@@ -19,12 +19,11 @@ import structlog
 
 from eventstore.errors import FactfoldError, TopicMismatch, TopicMissing
 from projections.connections import Connections
-from projections.declaring.filled_topics import lakes_of, results_topics, rows_topics, topics_of
-from projections.declaring.group import ProjectionGroup
+from projections.declaring.group import ProjectionGroup, lakes_of, results_topics, rows_topics, topics_of
 from projections.declaring.view_topics import LakeTables, RowProducer, named
 from projections.errors import ProjectionError
-from projections.stores import final_topics, outbox
-from projections.stores.final_topics import Unsent
+from projections.stores import outbox
+from projections.stores.outbox import Unsent
 
 if TYPE_CHECKING:
     from projections.stores.roles import Transactions
@@ -193,7 +192,7 @@ class ResultPublisher:
 
     def _next(self, topic: str) -> Unsent | None:
         with self._store.looking() as connection:
-            return final_topics.first_unsent(connection, self._group, topic)
+            return outbox.first_unsent(connection, self._group, topic)
 
     def _send(self, unsent: Unsent) -> int:
         topic, before = unsent.topic, self._ends(unsent.topic)
@@ -206,7 +205,7 @@ class ResultPublisher:
         ahead.difference_update(row["key"] for row in (unsent.rows if ahead else ()))
         with self._store.transaction() as connection:
             # While any is ahead it has to be found again, so the place from which to look stays.
-            noted = final_topics.note_sent(connection, unsent, ends=unsent.ends if ahead else before)
+            noted = outbox.note_sent(connection, unsent, ends=unsent.ends if ahead else before)
         if not noted:
             del self._ahead[topic]  # another one has sent some, or the topic was created again: look again
         return len(rows)
@@ -226,4 +225,4 @@ class ResultPublisher:
         if not keys:
             return keys
         with self._store.looking() as connection:
-            return keys - final_topics.last_noted(connection, topic, most=len(keys))
+            return keys - outbox.last_noted(connection, topic, most=len(keys))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
-from projections.planning.conjuncts import differs_from_equal_ones, require_one_of_equal_ones
+from projections.planning.expressions import differs_from_equal_ones, require_one_of_equal_ones
 from projections.planning.plans import Node
 from projections.planning.rows import Untraceable
 

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from projections.declaring.event_versions import FROM
-from projections.declaring.timing.lengths import Length
+from projections.declaring.tables import FROM
+from projections.declaring.timing.promises import Length, Reach
 from projections.planning.aggregates import TellApart, require_right
-from projections.planning.conjuncts import (
+from projections.planning.expressions import (
     MEETING,
     Subquery,
     conditions,
@@ -21,8 +21,7 @@ from projections.planning.conjuncts import (
     require_no_equal_ones,
     subqueries,
 )
-from projections.planning.partition_joins import Side, equates, joined
-from projections.planning.partition_rows import EQUAL, Ids, LocalRows, attributes
+from projections.planning.partition_rows import EQUAL, Ids, LocalRows, Side, attributes, equates, joined
 from projections.planning.plans import (
     ANY_TIME,
     CONSTANT,
@@ -38,7 +37,6 @@ from projections.planning.plans import (
 from projections.planning.rows import Untraceable
 
 if TYPE_CHECKING:
-    from projections.declaring.timing.promises import Reach
     from projections.declaring.views import View
 
 BY_VALUE: Final = ("Rank", "DenseRank", "PercentRank", "CumeDist")  # equal rows have one value

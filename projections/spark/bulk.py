@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -24,6 +26,40 @@ from projections.spark.kinds import Reduction, kind_of
 from projections.spark.reading.records import fetched, scanned, without
 from projections.spark.views.disclosing import Disclosure
 from projections.spark.views.partials import stored_columns
+
+
+class RecordCounts:
+    """The records that the jobs of some threads have read from a log."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._context = spark.sparkContext
+        self._own = uuid.uuid4().hex
+
+    @contextmanager
+    def counted(self, name: str) -> Iterator[None]:
+        """Count what the jobs that this thread starts inside the block read."""
+        self._context.setJobGroup(self._group(name), f"factfold: {name}")
+        try:
+            yield
+        finally:
+            self._context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]  # None takes it away
+
+    def read(self, name: str) -> int:
+        """The records read so far under a name."""
+        tracker = self._context.statusTracker()
+        jobs = (tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(self._group(name)))
+        stages = {stage for job in jobs if job is not None for stage in job.stageIds}
+        return sum(self._input_of(stage) for stage in stages)
+
+    def _input_of(self, stage: int) -> int:
+
+        try:
+            return int(self._context._jsc.sc().statusStore().lastStageAttempt(stage).inputRecords())  # noqa: SLF001
+        except Py4JJavaError:  # Spark forgets old stages, and knows a new one only some milliseconds later
+            return 0
+
+    def _group(self, name: str) -> str:
+        return f"factfold.{self._own}.{name}"
 
 
 @dataclass(frozen=True)

@@ -2,28 +2,33 @@
 
 The number of the last record in a table is Delta's transaction version of the group, in the commit that has the rows.
 A write that is repeated after a kill leaves out what the table has.
+
+Delta's Python package has no transactions, and needs a version of its jar that is not installed. Its classes are called
+in the JVM instead, as its own streaming sink calls them (docs/decisions/0037).
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from projections.declaring.view_topics import RESET, LakeChange
-from projections.errors import ProjectionError
-from projections.spark.delta_log import DeltaLog, spelled
+from projections.errors import ProjectionError, SparkFailed
 from projections.spark.exchange import few_rows
 from projections.spark.failures import described
 from projections.spark.nesting import opened_up
 from projections.spark.reading.view_records import of_json_text
 from projections.spark.session import has_delta_lake
 
+_RACE: Final = "DELTA_CONCURRENT"
 _PROPERTIES: Final = {
     "delta.enableChangeDataFeed": "true",
     # A changed row is marked in its file, which is not written again for it.
@@ -37,6 +42,104 @@ _DELETED: Final = "_deleted"
 
 
 @dataclass(frozen=True)
+class DeltaLog:
+    """The log of the table at a Hadoop path."""
+
+    spark: SparkSession
+    path: str
+
+    @property
+    def java(self) -> Any:
+        """The JVM."""
+        return self.spark._jvm  # noqa: SLF001
+
+    @property
+    def session(self) -> Any:
+        """The JVM's side of the session."""
+        return self.spark._jsparkSession  # noqa: SLF001
+
+    def snapshot(self) -> Any:
+        """The newest state of the table; its version is -1 where there is none."""
+        nothing = self.nothing()
+        return self._log().update(False, nothing, nothing)
+
+    def version(self) -> int:
+        """The newest version."""
+        with described(self.path):
+            return int(self.snapshot().version())
+
+    def begin(self) -> Any:
+        """A transaction on the newest version, which fails where another one commits to what it has read."""
+        return self._log().startTransaction()
+
+    def table(self) -> Any:
+        """The table as Delta's Java API has it: merges, compaction."""
+        return self.java.io.delta.tables.DeltaTable.forPath(self.session, self.path)
+
+    def builder(self, properties: Mapping[str, str]) -> Any:
+        """What makes the table, with these properties, unless it is there."""
+        builder = self.java.io.delta.tables.DeltaTable.createIfNotExists(self.session).location(self.path)
+        for name, value in properties.items():
+            builder = builder.property(name, value)
+        return builder
+
+    @contextlib.contextmanager
+    def typed_errors(self, lost: Callable[[], Exception], *, race: str = _RACE) -> Iterator[None]:
+        """Raise Delta's errors as typed errors; a lost race, which has that name, as the error that ``lost`` makes."""
+        try:
+            with described(self.path):
+                yield
+        except SparkFailed as error:
+            if race in str(error.__cause__):
+                raise lost() from error
+            raise
+
+    def nothing(self) -> Any:
+        """Scala's None."""
+        return self.java.scala.Option.empty()
+
+    def _log(self) -> Any:
+        return self.java.org.apache.spark.sql.delta.DeltaLog.forTable(self.session, self.path)
+
+
+LOCAL = "file:"
+
+
+def delta_session(spark: SparkSession, cause: str, *, code: str, place: str | None = None) -> SparkSession:
+    """A session of its own for Delta tables; ProjectionError, with a cause, where Spark has no Delta Lake."""
+    if not has_delta_lake(spark):
+        raise ProjectionError(
+            cause,
+            remedy="give its jars when the session is opened: jars=[*spark_jars(), *delta_jars()]",
+            place=place,
+            code=code,
+        )
+    return spark.newSession()
+
+
+def spelled(path: str | Path) -> str:
+    """A path of this machine, or a URI of any file system that Spark is configured for, as Hadoop spells it."""
+    text = str(path)
+    if urlsplit(text).scheme not in ("", "file"):
+        return text.rstrip("/")
+    return f"{LOCAL}{Path(text.removeprefix(LOCAL)).expanduser().absolute()}"
+
+
+def folders_in(spark: SparkSession, uri: str) -> list[str]:
+    """The names of the folders in one; none where it was not made."""
+    with described(uri):
+        files, path = _opened(spark, uri)
+        entries = files.listStatus(path) if files.exists(path) else []
+        return sorted(one.getPath().getName() for one in entries if one.isDirectory())
+
+
+def _opened(spark: SparkSession, uri: str) -> tuple[Any, Any]:
+    java: Any = spark._jvm  # noqa: SLF001 - Hadoop's file systems have no Python face
+    path = java.org.apache.hadoop.fs.Path(uri)
+    return path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf()), path  # noqa: SLF001
+
+
+@dataclass(frozen=True)
 class DeltaTables:
     """A `projections.declaring.view_topics.LakeTables`; ``spark`` is a session of its own. Made by ``of``."""
 
@@ -45,24 +148,15 @@ class DeltaTables:
     @staticmethod
     def of(spark: SparkSession) -> DeltaTables:
         """The tables that a session reaches; ProjectionError for one without Delta Lake."""
-        if not has_delta_lake(spark):
-            raise ProjectionError(
-                "a view fills a Delta table, and this Spark session has no Delta Lake",
-                remedy="give its jars when the session is opened: jars=[*spark_jars(), *delta_jars()]",
-                code="lake-unusable",
-            )
-        return DeltaTables(spark.newSession())
+        cause = "a view fills a Delta table, and this Spark session has no Delta Lake"
+        return DeltaTables(delta_session(spark, cause, code="lake-unusable"))
 
     def ensure(self, paths: Sequence[str]) -> list[str]:
         """Make those that are missing, and return their paths."""
         missing = [path for path in paths if self._log(path).version() < 0]
         for path in missing:
-            log = self._log(path)
-            builder = log.java.io.delta.tables.DeltaTable.createIfNotExists(log.session).location(log.path)
-            for name, value in _PROPERTIES.items():
-                builder = builder.property(name, value)
             with described(path):
-                builder.execute()
+                self._log(path).builder(_PROPERTIES).execute()
         return missing
 
     def ids(self, paths: Sequence[str]) -> Mapping[str, str]:

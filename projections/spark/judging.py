@@ -2,6 +2,8 @@
 
 A round asks the tables of every topic one question after the other, and ends with the first one that has a result. Each
 question assumes that the earlier ones have none.
+
+Events that are no rows of a stream any more are too late by their records, or from a time that is forgotten.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from pyspark.sql import functions as F
 from eventstore.schema_registry import RegisteredSchema
 from projections.connections import Connections
 from projections.declaring.group import ERASURES, ProjectionGroup
+from projections.declaring.streams import EventStream
 from projections.declaring.tables import Table
 from projections.errors import RecordNotUnpacked
 from projections.logs import set_aside
@@ -25,9 +28,10 @@ from projections.logs.ranges import around, not_unpacked_in
 from projections.logs.set_aside import FAULTS, SetAside, require_bearable
 from projections.spark.bulk import read_whole
 from projections.spark.events.decode import stream_of_key, version_text
+from projections.spark.events.facts import FLOOR
 from projections.spark.exchange import few_rows
 from projections.spark.failures import FAULT, described, described_each, fault
-from projections.spark.kinds import kind_of
+from projections.spark.kinds import Reduction, kind_of
 from projections.spark.reading.records import Rows, without
 from projections.spark.table_kind import Step
 
@@ -142,3 +146,39 @@ def with_gaps(records: DataFrame) -> DataFrame:
         F.max("version").alias("last"), F.count_distinct("version").alias("count"), F.max("deleted").alias("deleted")
     )
     return whole.where("NOT deleted AND count < last + 1").select("stream", F.lit(-1).cast("bigint").alias("at"))
+
+
+def with_floor(raw: Rows, floor: int | None) -> Rows:
+    """Raw records, few or many, with the floor of their generation as a column."""
+    if isinstance(raw, pa.Table):
+        return raw.append_column(FLOOR, pa.array([floor] * raw.num_rows, pa.int64()))
+    return floored(raw, floor)
+
+
+def floored(raw: DataFrame, floor: int | None) -> DataFrame:
+    """The same of many."""
+    return raw.withColumn(FLOOR, F.lit(floor).cast("bigint"))
+
+
+def late_in_log(
+    environment: Connections,
+    group: ProjectionGroup,
+    offsets: OffsetRange,
+    registry: Mapping[int, RegisteredSchema],
+    *,
+    aside: SetAside,
+) -> DataFrame | None:
+    """Those that come too late in a whole log, where nothing is forgotten yet; None where no stream has a promise.
+
+    Records set ``aside`` are left out.
+    """
+    streams = [t for t in group.tables.values() if isinstance(t, EventStream) and t.retain is not None]
+    if not streams:
+        return None
+    raw = read_whole(environment, offsets.without(ERASURES), aside=aside, headed=group.headed_topics)
+    reduction, late = Reduction(registry), []
+    for stream in streams:
+        ours = aside.of_topic(stream.topic)
+        rows = without(raw[stream.topic], ours) if ours else raw[stream.topic]
+        late.append(reduction.late(floored(rows, None), stream))
+    return functools.reduce(lambda one, other: one.unionByName(other), late)

@@ -15,7 +15,7 @@ from projections.logs.port import OpenLog
 from projections.logs.set_aside import SetAside
 from projections.spark.exchange import fetched, few_rows, in_table_order, read, write
 from projections.spark.live.incremental import LiveBatches
-from projections.stores import dialects, horizon, runs
+from projections.stores import dialects, forgetting, runs
 from projections.stores.aside import ensure_set_aside, note_late, note_set_aside, read_set_aside
 from projections.stores.comparison import Copies, common_columns
 from projections.stores.layout import GenerationLayout, TableLayout, generation_name
@@ -53,7 +53,7 @@ class Keeper:
         layout = layout if views else dataclasses.replace(layout, views={})
         with self._store.transaction() as connection:
             ensure_set_aside(connection, layout)
-            horizon.ensure(connection, layout, now=int(time.time()))
+            forgetting.ensure(connection, layout, now=int(time.time()))
         return LiveBatches.of(self._environment, log, group, run, layout, queries)
 
     def load(self, frame: DataFrame, table: sa.Table, *, rows: int) -> int:

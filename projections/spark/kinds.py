@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from projections.declaring.event_versions import EventVersions
-from projections.declaring.streams import EventStream
+from projections.declaring.streams import EventStream, EventVersions
 from projections.declaring.tables import ChangelogTable, EventTable, Table, VersionTable, ViewTopicTable
-from projections.spark.changes.changelog import NewestRows
+from projections.spark.changes.change_events import NewestRows
 from projections.spark.changes.versions import RowVersions
 from projections.spark.events.evolve import EvolvedFold
 from projections.spark.events.facts import Facts, prepare_late

@@ -6,14 +6,16 @@ by their keys, decimals as text with all digits of their scale, times in UTC wit
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, DataType, DecimalType, DoubleType, MapType, StructType
+from pyspark.sql.types import ArrayType, DataType, DecimalType, DoubleType, MapType, StringType, StructType
 
-from projections.declaring.columns import ColumnType
+from projections.declaring.columns import ColumnType, Kind
+from projections.errors import InvalidDefinition
 
 _WRITTEN: Final = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", "timeZone": "UTC", "ignoreNullFields": "false",
@@ -21,6 +23,10 @@ _WRITTEN: Final = {
 _BAD: Final = "_bad"
 # Jackson stops at 20 million characters by itself.
 _READ: Final = {"timeZone": "UTC", "maxStringLen": str((1 << 31) - 1)}
+_KINDS: Final[Mapping[str, Kind]] = {
+    "string": "string", "tinyint": "int", "smallint": "int", "int": "int", "bigint": "long", "float": "double",
+    "double": "double", "boolean": "boolean", "timestamp": "timestamp", "date": "date", "binary": "binary",
+}  # fmt: skip
 JSON_NULL: Final = "null"  # what many a mapper stores where it means no value
 
 
@@ -78,3 +84,36 @@ def _said(value: Column, kind: DataType) -> Column:
 
 def _by_key(one: Column, other: Column) -> Column:
     return F.when(one["key"] < other["key"], -1).when(one["key"] > other["key"], 1).otherwise(0)
+
+
+def column_type(kind: DataType, place: str) -> ColumnType:
+    """The type of a column of Spark's; InvalidDefinition for one that no view has."""
+    if isinstance(kind, ArrayType | MapType | StructType):
+        return ColumnType("string", shape=_shape(kind, place))
+    simple = kind.simpleString()
+    if digits := re.fullmatch(r"decimal\((\d+),(\d+)\)", simple):
+        return ColumnType("decimal", int(digits[1]), int(digits[2]))
+    if simple in _KINDS:
+        return ColumnType(_KINDS[simple])
+    raise InvalidDefinition(
+        f"a view column cannot be of type {simple}", remedy="select its parts, or cast it", place=place
+    )
+
+
+def _shape(kind: DataType, place: str) -> str:
+    """The type as a stored column has it, in Spark's DDL, at any depth."""
+    match kind:
+        case ArrayType():
+            return f"array<{_shape(kind.elementType, place)}>"
+        case MapType(keyType=StringType()):
+            return f"map<string,{_shape(kind.valueType, place)}>"
+        case StructType():
+            fields = (f"`{f.name.replace('`', '``')}`: {_shape(f.dataType, f'{place}.{f.name}')}" for f in kind.fields)
+            return f"struct<{', '.join(fields)}>"
+        case MapType():
+            raise InvalidDefinition(
+                f"{kind.simpleString()} has no text: JSON's names are texts",
+                remedy="give the map texts for keys",
+                place=place,
+            )
+    return column_type(kind, place).ddl

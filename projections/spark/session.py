@@ -1,4 +1,13 @@
-"""The Spark session of a projection process."""
+"""The Spark session of a projection process, and what lets it start sooner.
+
+An archive has Spark's classes as a JVM has them once they are loaded, in a file that the next JVM maps instead of
+loading them: HotSpot's dynamic archives of classes (JEP 350). A JVM that the file does not fit, because Java, a jar or
+the folder of the environment is another one, starts without it.
+
+A shared JVM outlives the Python processes which use it, one after another. Spark's own launcher gives a Python process
+the address of the JVM that has started it, by two variables. A process that is started with the variables of this one
+joins its JVM: the classes are loaded and compiled already.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +16,26 @@ import logging
 import os
 import re
 import shutil
+import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from threading import Thread
+from typing import TYPE_CHECKING, Any, Final
 
+from eventstore.closing import Closing
 from projections.errors import ProjectionError, SparkFailed, SparkStopped
 from projections.spark.failures import described
-from projections.spark.startup import quiet_start
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+
+# Spark asks for this module, and no option of the JVM turns the warning off.
+_PRINTED_AT_EVERY_START: Final = frozenset({b"WARNING: Using incubator modules: jdk.incubator.vector\n"})
+_LAST_LINES_SECONDS: Final = 1.0
+_STDERR: Final = 2
 LOCAL: Final = "local[*]"
 _FOLDER = Path(__file__).parent
 _LOGGING = _FOLDER / "log4j2.properties"
@@ -43,6 +59,38 @@ _LOCAL = {
     "spark.driver.host": "127.0.0.1",
     "spark.sql.shuffle.partitions": str(max(2, os.cpu_count() or 2)),
 }
+_WRITTEN_WITHIN: Final = 300.0  # seconds for a JVM to write 200 MB on its way out; seen: 10 on two busy cores
+# The JVM logs a line for each class that it cannot archive, some thousand lines.
+_QUIET: Final = "-Xlog:disable"
+_STOP_SECONDS: Final = 10.0
+
+
+@contextmanager
+def quiet_start() -> Iterator[None]:
+    """Filter the stderr of the JVM that is started in the block, for as long as that JVM lives.
+
+    The JVM inherits the write end of a pipe. A thread copies every other line to this process's stderr.
+    """
+    shown = os.dup(_STDERR)
+    reading, writing = os.pipe()
+    os.dup2(writing, _STDERR)
+    os.close(writing)
+    copying = Thread(target=_copy, args=(reading, shown), name="spark-stderr", daemon=True)
+    copying.start()
+    try:
+        yield
+    except BaseException:
+        os.dup2(shown, _STDERR)
+        copying.join(_LAST_LINES_SECONDS)  # a JVM that did not start says why before the error is raised
+        raise
+    os.dup2(shown, _STDERR)
+
+
+def _copy(reading: int, shown: int) -> None:
+    with open(reading, "rb") as lines, open(shown, "wb", buffering=0) as stderr:
+        for line in lines:
+            if line not in _PRINTED_AT_EVERY_START:
+                stderr.write(line)
 
 
 def open_session(
@@ -166,7 +214,7 @@ def has_delta_lake(session: SparkSession) -> bool:
 
 
 def class_archives() -> Path:
-    """Where the environment keeps its archive of classes (`projections.spark.class_archive`), if it has one."""
+    """Where the environment keeps its archive of classes (`projections.spark.session`), if it has one."""
     return Path(sys.prefix) / "share" / "factfold"
 
 
@@ -209,3 +257,100 @@ def _defaults(memory: str, given: Mapping[str, str]) -> dict[str, str]:
 def _own_paths() -> list[str]:
     """The import path without the interpreter's and its packages' own folders, which the workers have anyway."""
     return [path or os.getcwd() for path in sys.path if not path.startswith((sys.prefix, sys.base_prefix))]
+
+
+def make_class_archive(jars: Sequence[Path], rehearse: Callable[[SparkSession], None], *, memory: str = "2g") -> Path:
+    """Start Spark, let it do what is rehearsed, and keep what it loaded for this environment's next starts.
+
+    The process's Spark is stopped for good: nothing else can be done in it. Returns the file, which takes the place of
+    an earlier one at once. Raises ProjectionError.
+    """
+    folder = class_archives()
+    made = folder / f"{os.getpid()}.jsa"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        options = f"{driver_options(mapped=None)} {_QUIET} -XX:ArchiveClassesAtExit={made}"
+        with own_session(
+            jars, master="local[*]", memory=memory, config={"spark.driver.extraJavaOptions": options}
+        ) as spark:
+            rehearse(spark)
+        _wait_for_the_jvm(made)
+        return _replaced(folder, made)
+    except OSError as error:
+        raise _not_made(error.strerror or str(error), made) from error
+    finally:
+        made.unlink(missing_ok=True)
+
+
+def _replaced(folder: Path, made: Path) -> Path:
+    """JVMs that have mapped an earlier file use it until they end."""
+    earlier, target = list(folder.glob("spark-classes-*.jsa")), folder / archive_name(made.stat().st_size)
+    made.replace(target)
+    for path in earlier:
+        if path != target:
+            path.unlink(missing_ok=True)
+    return target
+
+
+def _wait_for_the_jvm(made: Path) -> None:
+    """The JVM ends when its connections are closed, and writes the archive before it ends."""
+    from pyspark import SparkContext
+
+    gateway: Any = SparkContext._gateway  # noqa: SLF001 - nothing else knows of the JVM's process
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    try:
+        code = gateway.proc.wait(_WRITTEN_WITHIN)
+    except subprocess.TimeoutExpired as error:
+        raise _not_made(f"the JVM has not written it within {_WRITTEN_WITHIN:g} s", made) from error
+    SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001
+    if code or not made.exists():
+        raise _not_made(f"the JVM ended with {code} and wrote none", made)
+
+
+def _not_made(cause: str, made: Path) -> ProjectionError:
+    return ProjectionError(
+        f"the archive of classes cannot be stored: {cause}",
+        remedy="run it with 300 MB free, as a user that may write there. Spark starts without it too",
+        place=str(made.parent),
+        code="class-archive-not-made",
+    )
+
+
+class SharedJvm(Closing):
+    """Starts the JVM; ``jars`` and ``memory`` are those of `open_session`, which its users cannot choose any more.
+
+    Raises SparkFailed without Java.
+    """
+
+    def __init__(self, jars: Sequence[Path] = (), *, memory: str = "2g") -> None:
+        from pyspark import SparkConf
+        from pyspark.java_gateway import launch_gateway
+
+        settings = session_settings(jars, master=None, memory=memory)
+        with quiet_start():
+            conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
+            self._gateway: Any = launch_gateway(conf)  # type: ignore[no-untyped-call]
+
+    @property
+    def variables(self) -> Mapping[str, str]:
+        """The variables by which a Python process joins the JVM."""
+        parameters = self._gateway.gateway_parameters
+        return {"PYSPARK_GATEWAY_PORT": str(parameters.port), "PYSPARK_GATEWAY_SECRET": str(parameters.auth_token)}
+
+    def release(self) -> bool:
+        """Stop the Spark context that a killed process has left, and return whether there was one."""
+        contexts = getattr(self._gateway.jvm.org.apache.spark, "SparkContext$")
+        active = getattr(contexts, "MODULE$").getActive()
+        if active.isDefined():
+            active.get().stop()
+        return bool(active.isDefined())
+
+    def close(self) -> None:
+        """End the JVM."""
+        process: subprocess.Popen[bytes] = self._gateway.proc  # of the JVM that PySpark has started
+        self._gateway.shutdown()
+        try:
+            process.communicate(timeout=_STOP_SECONDS)  # closes its input, at whose end the JVM ends
+        except subprocess.TimeoutExpired:
+            process.kill()

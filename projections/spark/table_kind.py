@@ -14,8 +14,7 @@ from pyspark.sql import functions as F
 
 from eventstore.schema_registry import RegisteredSchema
 from projections.declaring.any_table import AnyTable
-from projections.declaring.event_versions import FROM, TO
-from projections.declaring.tables import Table
+from projections.declaring.tables import FROM, TO, Table
 from projections.faults import NEVER_ASIDE
 from projections.planning.plans import ENTRY, ROW_KEY
 from projections.spark.failures import AT, FAULT, refuse, refuse_fault

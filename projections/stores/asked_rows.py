@@ -21,6 +21,7 @@ from sqlglot.errors import SqlglotError
 from eventstore.delivery.source import MASK
 from projections.errors import ProjectionError
 from projections.stores.behind_rows import ViewRows, personal_of
+from projections.stores.dialects import dialect_of
 from projections.stores.layout import generation_name, view_table
 from projections.stores.runs import Run
 from projections.stores.sql import TableStore
@@ -29,7 +30,6 @@ _SECONDS: Final = 5.0
 _STEPS: Final = 10_000  # of SQLite's machine, between two looks at the clock: about a millisecond
 _LENGTH: Final = 1_000_000  # of a value in SQLite
 _JOINED: Final = 8  # texts that are joined: each may double what was joined before
-_DIALECTS: Final = {"postgresql": "postgres"}  # sqlglot's names, if they are others
 _PARTS: Final = frozenset({
     exp.Select, exp.Union, exp.Except, exp.Intersect, exp.Subquery, exp.From, exp.Join, exp.Where, exp.Group,
     exp.Having, exp.Order, exp.Ordered, exp.Limit, exp.Offset, exp.Distinct, exp.Star, exp.Table, exp.TableAlias,
@@ -59,7 +59,7 @@ def query_rows(
     state = store.state(Run(group, generation, ""))
     space = store.dialect.name_space(generation_name(group, generation))
     with store.looking() as connection:
-        dialect = _DIALECTS.get(connection.dialect.name, connection.dialect.name)
+        dialect = store.dialect.parser
         query = _parsed(text, dialect)
         for table in list(query.find_all(exp.Table)):
             if table.name not in views:
@@ -79,9 +79,9 @@ def query_rows(
 
 def _bounded(connection: sa.Connection, text: str, limit: int) -> sa.CursorResult[Any]:
     """Run one statement. With a parameter, a driver sends no second one."""
-    if connection.dialect.name == "postgresql":
-        return connection.exec_driver_sql(f"{text.replace('%', '%%')} LIMIT %s", (limit,))
-    return connection.exec_driver_sql(f"{text} LIMIT ?", (limit,))
+    if connection.dialect.paramstyle == "qmark":
+        return connection.exec_driver_sql(f"{text} LIMIT ?", (limit,))
+    return connection.exec_driver_sql(f"{text.replace('%', '%%')} LIMIT %s", (limit,))
 
 
 def _parsed(text: str, dialect: str) -> exp.Query:
@@ -131,7 +131,7 @@ def _masked(table: exp.Table, own: sa.Table, columns: Sequence[str], personal: C
 @contextmanager
 def _reading(connection: sa.Connection) -> Iterator[None]:
     """Let the block read alone, for a bounded time."""
-    if connection.dialect.name == "postgresql":
+    if dialect_of(connection).has_schemas:
         connection.exec_driver_sql("BEGIN READ ONLY")
         connection.exec_driver_sql(f"SET LOCAL statement_timeout = {_SECONDS * 1000:.0f}")
         connection.exec_driver_sql("SET LOCAL search_path = pg_catalog")

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import sqlalchemy as sa
 
 from projections.declaring.columns import ColumnType
+from projections.errors import InvalidDefinition
 from projections.logs.set_aside import SetAside
-from projections.stores import retained, runs
+from projections.stores import forgetting, runs
 from projections.stores.aside import read_set_aside
-from projections.stores.digest import digest_rows
 from projections.stores.layout import GenerationLayout, ViewLayout, generation_name
 from projections.stores.roles import Difference, DifferingRow, Rows
 from projections.stores.runs import Progress, Run
@@ -53,7 +56,7 @@ class Copies:
         """Compare a view with the rows that were loaded into its recomputed copy."""
         view = self.layout.views[name]
         with self.store.transaction() as connection:
-            retained.leave_out_of_copies(connection, self.layout, view)
+            forgetting.leave_out_of_copies(connection, self.layout, view)
         return self._compared(view, view.recomputed_copy)
 
     def against_stored(self, name: str) -> Difference:
@@ -103,7 +106,7 @@ def common_columns(store: TableStore, serving: Run, layout: GenerationLayout) ->
     columns = {}
     with store.looking() as connection:
         for name, view in layout.views.items():
-            if retained.forgets(layout, name):
+            if forgetting.forgets(layout, name):
                 continue
             theirs = _columns(connection, of_generation(serving, layout, view.view))
             ours = {c: view.view.c[c].type.compile(dialect=connection.dialect) for c in view.columns}
@@ -164,3 +167,37 @@ def _rows_at(
     ]
     rows = connection.execute(sa.select(*(table.c[c] for c in columns)).where(sa.or_(sa.false(), *conditions)))
     return {tuple(row[c] for c in key): dict(row) for row in rows.mappings()}
+
+
+def digest_rows(batches: Iterable[pa.RecordBatch]) -> tuple[str, int]:
+    """The digest and number of rows of batches that come sorted by key: equal for equal rows, whatever computed them.
+
+    sha256 over the rows in the order of their key (texts by their bytes), in 64 hexadecimal digits: every value as
+    text, null as a zero byte, values divided by 0x1f and rows by 0x1e. Doubles are refused: two correct computations
+    may differ in their last bit.
+    """
+    digest, rows = hashlib.sha256(), 0
+    for batch in batches:
+        rows += batch.num_rows
+        if batch.num_rows:
+            digest.update("".join(_lines(batch).to_pylist()).encode())
+    return digest.hexdigest(), rows
+
+
+def _lines(batch: pa.RecordBatch) -> pa.Array:
+    """One text a row; joined column by column, not row by row."""
+    texts = [_texts(batch.column(i), batch.schema.field(i).name) for i in range(batch.num_columns)]
+    joined = pc.binary_join_element_wise(*texts, "\x1f") if len(texts) > 1 else texts[0]
+    return pc.binary_join_element_wise(joined, "", "\x1e")
+
+
+def _texts(column: pa.Array, name: str) -> pa.Array:
+    if pa.types.is_floating(column.type):
+        raise InvalidDefinition(
+            f"column {name!r} is a floating-point number, which has no digest", remedy="use Decimal or leave it out"
+        )
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.int64())
+    if pa.types.is_binary(column.type):
+        column = pa.array([None if v is None else v.hex() for v in column.to_pylist()], pa.string())
+    return pc.fill_null(column.cast(pa.string()), "\x00")

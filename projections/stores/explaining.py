@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from projections.declaring.any_table import AnyTable
+from projections.declaring.columns import AFTER, BEFORE, SCOPE, is_partial
 from projections.declaring.group import ProjectionGroup
-from projections.declaring.partials import AFTER, BEFORE, SCOPE, is_partial
 from projections.declaring.tables import Table
 from projections.declaring.views import View, view_behind, with_noted
 from projections.stores.dialects import NameSpace

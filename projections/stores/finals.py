@@ -14,13 +14,13 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from eventstore.backends.sql.ways import upsert
-from projections.declaring.finals import FinalResults
+from projections.declaring.view_topics import FinalResults
 from projections.errors import InvalidDefinition
-from projections.stores import runs
-from projections.stores.arrow import as_stored, moment_of
-from projections.stores.final_tables import final_tables
+from projections.stores import dialects, runs
+from projections.stores.dialects import dialect_of, moment_of
 from projections.stores.handing_over import Rows
 from projections.stores.layout import GenerationLayout, ViewLayout
+from projections.stores.own_tables import own_tables
 from projections.stores.runs import Run
 
 CHANGED: Final = "changed after it was final"
@@ -31,14 +31,6 @@ _LATE: Final = (*_RESULT, "reason")
 _NEVER: Final = -(1 << 62)
 _REST: Final = 60_000_000  # microseconds after which it is noted how far time has come, though nothing came of it
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-def now(connection: sa.Connection) -> int:
-    """What the database's clock shows, in microseconds since 1970."""
-    if connection.dialect.name == "postgresql":
-        return int(connection.scalar(sa.text("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint")) or 0)
-    # SQLite has no clock of its own: it asks this machine's, to the millisecond.
-    return int(float(connection.scalar(sa.text("SELECT (julianday('now') - 2440587.5) * 86400000")) or 0)) * 1000
 
 
 def is_due(connection: sa.Connection, layout: GenerationLayout, run: Run, *, at: int) -> bool:
@@ -76,7 +68,7 @@ def _give_out(connection: sa.Connection, group: str, view: ViewLayout, final: Fi
     due = _next_due(connection, view, final, upto)
     if count or due != known or upto > since + _REST:
         values = {"upto": max(upto, since), "next_due": due}
-        passed = upsert(connection, final_tables(connection).passed).values(group_name=group, view=view.name, **values)
+        passed = upsert(connection, own_tables(connection).passed).values(group_name=group, view=view.name, **values)
         connection.execute(passed.on_conflict_do_update(index_elements=["group_name", "view"], set_=values))
     return count
 
@@ -92,7 +84,7 @@ def note_late(connection: sa.Connection, layout: GenerationLayout, run: Run) -> 
 
 def note_rebuilt(connection: sa.Connection, layout: GenerationLayout, group: str) -> None:
     """List where a generation that is about to serve has another row than the one that was given out."""
-    results = final_tables(connection).results
+    results = own_tables(connection).results
     for view, _ in _final(layout):
         rows = Rows.of(view)
         mine = rows.records(connection).subquery()
@@ -107,7 +99,7 @@ def note_rebuilt(connection: sa.Connection, layout: GenerationLayout, group: str
 
 def standing(connection: sa.Connection) -> dict[str, dict[str, dict[str, Any]]]:
     """By group and view: the number of results and of late changes, the time up to which they are final, the next."""
-    tables = final_tables(connection)
+    tables = own_tables(connection)
     by_group: dict[str, dict[str, dict[str, Any]]] = {}
     for row in connection.execute(sa.select(tables.passed)):
         due = None if row.next_due is None else moment_of(row.next_due).isoformat()
@@ -123,7 +115,7 @@ def standing(connection: sa.Connection) -> dict[str, dict[str, dict[str, Any]]]:
 def _next_due(connection: sa.Connection, view: ViewLayout, final: FinalResults, upto: int) -> int | None:
     """When the next result of a view is final, in microseconds; None where none waits."""
     time = view.view.c[final.on]
-    first = connection.scalar(sa.select(sa.func.min(time)).where(time > as_stored(connection, upto)))
+    first = connection.scalar(sa.select(sa.func.min(time)).where(time > dialect_of(connection).moment(upto)))
     if first is None:
         return None
     moment = datetime.fromisoformat(first) if isinstance(first, str) else first
@@ -132,7 +124,7 @@ def _next_due(connection: sa.Connection, view: ViewLayout, final: FinalResults, 
 
 def ahead(connection: sa.Connection, view: ViewLayout, final: FinalResults) -> int:
     """How many rows of a view have a time too far in the future."""
-    bound = as_stored(connection, now(connection) + final.ahead_micros)
+    bound = dialect_of(connection).moment(dialects.now(connection) + final.ahead_micros)
     return int(connection.scalar(sa.select(sa.func.count()).where(view.view.c[final.on] > bound)) or 0)
 
 
@@ -141,7 +133,7 @@ def _final(layout: GenerationLayout) -> Iterator[tuple[ViewLayout, FinalResults]
 
 
 def _passed(connection: sa.Connection, group: str, view: str) -> tuple[int, int | None]:
-    passed = final_tables(connection).passed
+    passed = own_tables(connection).passed
     mine = sa.select(passed.c.upto, passed.c.next_due).where(passed.c.group_name == group, passed.c.view == view)
     row = connection.execute(mine).one_or_none()
     return (_NEVER, None) if row is None else (int(row.upto), row.next_due)
@@ -151,7 +143,9 @@ def _between(
     connection: sa.Connection, view: ViewLayout, final: FinalResults, since: int, upto: int
 ) -> sa.Select[str, str]:
     time = view.view.c[final.on]
-    bounds = [time <= as_stored(connection, upto)] + ([time > as_stored(connection, since)] if since > _NEVER else [])
+    bounds = [time <= dialect_of(connection).moment(upto)] + (
+        [time > dialect_of(connection).moment(since)] if since > _NEVER else []
+    )
     return Rows.of(view).records(connection).where(*bounds)
 
 
@@ -159,14 +153,14 @@ def _add(connection: sa.Connection, group: str, view: ViewLayout, records: sa.Se
     """Append results in the order of their keys."""
     new = _new(connection, group, view, records).subquery()
     rows = sa.select(sa.literal(group), sa.literal(view.name), *new.c).order_by(new.c.key)
-    statement = sa.insert(final_tables(connection).results).from_select(_RESULT, rows)
+    statement = sa.insert(own_tables(connection).results).from_select(_RESULT, rows)
     done = connection.execute(statement, execution_options={"preserve_rowcount": True})
     return int(done.rowcount)
 
 
 def _new(connection: sa.Connection, group: str, view: ViewLayout, records: sa.Select[str, str]) -> sa.Select[str, str]:
     """Those of the records that were not given out, as they may have been by an earlier definition."""
-    results = final_tables(connection).results
+    results = own_tables(connection).results
     key, value = records.subquery().c
     mine = sa.and_(results.c.group_name == group, results.c.view == view.name, results.c.key == key)
     return sa.select(key.label("key"), value).where(~sa.exists().where(mine))
@@ -174,7 +168,7 @@ def _new(connection: sa.Connection, group: str, view: ViewLayout, records: sa.Se
 
 def _note_changed(connection: sa.Connection, group: str, view: ViewLayout) -> None:
     """What becomes of rows that were given out."""
-    results, result = final_tables(connection).results, Rows.of(view, view.result)
+    results, result = own_tables(connection).results, Rows.of(view, view.result)
     value = sa.case((view.result.c["_deleted"], sa.null()), else_=result.values(connection))
     changed = sa.select(result.keys(connection).label("key"), value.label("value")).select_from(view.result).subquery()
     given = sa.exists().where(
@@ -185,19 +179,19 @@ def _note_changed(connection: sa.Connection, group: str, view: ViewLayout) -> No
 
 def _note_new(connection: sa.Connection, group: str, view: ViewLayout, final: FinalResults, upto: int) -> None:
     """Rows of a time whose results are final that were not among these."""
-    results, result = final_tables(connection).results, view.result
+    results, result = own_tables(connection).results, view.result
     records = Rows.of(view, result).records(connection).add_columns(result.c[final.on].label("time"))
     there = records.where(sa.not_(result.c["_deleted"])).subquery()
     key, value, time = there.c
     given = sa.exists().where(results.c.group_name == group, results.c.view == view.name, results.c.key == key)
-    new = sa.select(key, value).where(time <= as_stored(connection, upto), ~given)
+    new = sa.select(key, value).where(time <= dialect_of(connection).moment(upto), ~given)
     _list_late(connection, group, view.name, new, NEW)
 
 
 def _list_late(connection: sa.Connection, group: str, view: str, rows: sa.Select[Any], reason: str) -> None:
     late_rows = rows.subquery()
     listed = sa.select(sa.literal(group), sa.literal(view), *late_rows.c, sa.literal(reason))
-    connection.execute(sa.insert(final_tables(connection).late).from_select(_LATE, listed))
+    connection.execute(sa.insert(own_tables(connection).late).from_select(_LATE, listed))
 
 
 def results_of(
@@ -207,7 +201,7 @@ def results_of(
 
     Those with a number greater than ``after``: ``seq``, ``key`` and ``value`` as JSON text, ``at``.
     """
-    tables = final_tables(connection)
+    tables = own_tables(connection)
     table = tables.late if late else tables.results
     query = sa.select(table).where(table.c.group_name == group, table.c.view == view, table.c.seq > after)
     return (dict(row) for row in connection.execute(query.order_by(table.c.seq)).mappings())

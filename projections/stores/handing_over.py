@@ -18,9 +18,11 @@ import sqlalchemy as sa
 from eventstore.backends.sql.ways import upsert
 from projections.declaring.columns import ColumnType, Kind
 from projections.declaring.view_topics import RESET
-from projections.stores import final_topics, runs
+from projections.stores import outbox, runs
+from projections.stores.dialects import dialect_of
 from projections.stores.layout import GenerationLayout, ViewLayout
-from projections.stores.outbox import columns_of, outbox_tables, require_ours, said_columns
+from projections.stores.outbox import columns_of, require_ours, said_columns
+from projections.stores.own_tables import own_tables
 from projections.stores.runs import Run
 
 _RECORD: Final = ("group_name", "topic", "key", "value")
@@ -112,16 +114,16 @@ def hand_over_generation(connection: sa.Connection, layout: GenerationLayout, gr
             _add(connection, group, topic, _changed(connection, filled, rows))
             if filled.rows_of != rows.to_json():
                 _add(connection, group, topic, _tombstones(connection, Rows.of_json(filled.rows_of), rows))
-        topics = outbox_tables(connection).topics
+        topics = own_tables(connection).topics
         now = sa.update(topics).where(topics.c.topic == topic).values(lost=False, rows_of=rows.to_json())
         connection.execute(now)
     _give_up_others(connection, group, list(published))
-    final_topics.take(connection, group, _of_results(layout))
+    outbox.take_results(connection, group, _of_results(layout))
 
 
 def _taken(connection: sa.Connection, topic: str, view: ViewLayout, group: str) -> sa.Row[Any]:
     """What the topic holds, locked until the transaction ends; a new one lacks everything."""
-    topics = outbox_tables(connection).topics
+    topics = own_tables(connection).topics
     new = {"topic": topic, "group_name": group, "view": view.name, "lost": True, "rows_of": Rows.of(view).to_json()}
     connection.execute(upsert(connection, topics).values(new).on_conflict_do_nothing(index_elements=["topic"]))
     row = connection.execute(sa.select(topics).where(topics.c.topic == topic).with_for_update()).one()
@@ -130,7 +132,7 @@ def _taken(connection: sa.Connection, topic: str, view: ViewLayout, group: str) 
 
 
 def _give_up_others(connection: sa.Connection, group: str, topics: Sequence[str]) -> None:
-    tables = outbox_tables(connection)
+    tables = own_tables(connection)
     for table in (tables.topics, tables.records):
         connection.execute(sa.delete(table).where(table.c.group_name == group, table.c.topic.not_in(topics)))
 
@@ -142,7 +144,7 @@ def _has_other_columns(stored: Mapping[str, Any], rows: Rows) -> bool:
 
 def _begin_again(connection: sa.Connection, group: str, lake: str, rows: Rows) -> None:
     """Leave the whole view to be written, instead of what waits: those records may have other columns."""
-    records = outbox_tables(connection).records
+    records = own_tables(connection).records
     connection.execute(sa.delete(records).where(records.c.group_name == group, records.c.topic == lake))
     _add(connection, group, lake, sa.select(sa.literal(RESET).label("key"), sa.cast(sa.null(), sa.Text)))
     _add(connection, group, lake, rows.records(connection))
@@ -165,7 +167,7 @@ def _add(connection: sa.Connection, group: str, topic: str, records: sa.SelectBa
     """Append records, given by key and value, whose keys differ."""
     added = records.subquery()
     rows = sa.select(sa.literal(group), sa.literal(topic), *added.c)
-    connection.execute(sa.insert(outbox_tables(connection).records).from_select(_RECORD, rows))
+    connection.execute(sa.insert(own_tables(connection).records).from_select(_RECORD, rows))
 
 
 def json_object(connection: sa.Connection, rows: sa.FromClause, columns: Iterable[tuple[str, ColumnType]]) -> Text:
@@ -175,7 +177,7 @@ def json_object(connection: sa.Connection, rows: sa.FromClause, columns: Iterabl
     decimal is text with all digits of its scale. Bytes are hexadecimal digits. A time is text in UTC with six digits
     and a Z. A double that is no finite number is its name. Lists, maps and records are what their text is.
     """
-    spelling = _POSTGRES if connection.dialect.name == "postgresql" else _SQLITE
+    spelling = _TYPED if dialect_of(connection).has_exact_types else _OF_TEXTS
     parts: list[Text] = []
     for name, kind in columns:
         spelled = _nested if kind.shape else spelling[kind.kind]
@@ -206,7 +208,7 @@ def _moment(column: sa.ColumnElement[Any]) -> Text:
     return _quoted(sa.func.to_char(sa.func.timezone("UTC", column), 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'))
 
 
-_POSTGRES: Final[_Spelling] = {
+_TYPED: Final[_Spelling] = {
     "string": _as_json, "int": _cast, "long": _cast, "double": _as_json, "boolean": _cast,
     "decimal": lambda column: _quoted(_cast(column)),
     "timestamp": _moment,
@@ -222,7 +224,7 @@ def _double(column: sa.ColumnElement[Any]) -> Text:
     return sa.case((sa.func.abs(column) > _LARGEST_DOUBLE, infinite), else_=finite)
 
 
-_SQLITE: Final[_Spelling] = {
+_OF_TEXTS: Final[_Spelling] = {
     "string": lambda column: sa.func.json_quote(column),
     "int": _cast, "long": _cast, "double": _double,
     "boolean": lambda column: sa.case((column, "true"), else_="false"),

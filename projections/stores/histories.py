@@ -15,8 +15,8 @@ from projections.declaring.group import ProjectionGroup
 from projections.declaring.timing.validity import columns_of, validity_of
 from projections.declaring.views import View
 from projections.errors import InvalidDefinition
-from projections.stores import finals
-from projections.stores.arrow import as_stored
+from projections.stores import dialects
+from projections.stores.dialects import dialect_of
 from projections.stores.opening import opened
 from projections.stores.roles import require_unchanged
 from projections.stores.sql import TableStore
@@ -52,7 +52,7 @@ def rows_as_of(views: str | TableStore, group: ProjectionGroup, history: str | V
         require_unchanged(group, state, state.built.get("columns", {}))
         view = sa.table(name, *map(sa.column, columns))
         start, end = view.c[validity.start], view.c[validity.end]
-        at = as_stored(connection, _micros(moment))
+        at = dialect_of(connection).moment(_micros(moment))
         if validity.keep is not None:
             _require_retained(connection, name, (start, end), moment, validity.keep)
         valid = sa.and_(sa.or_(start.is_(None), start <= at), sa.or_(end.is_(None), end > at))
@@ -77,8 +77,8 @@ def _require_retained(
 ) -> None:
     """What ended later than ``keep`` before now is there, unless its row has a change whose time is still to come."""
     expires = _micros(moment) + keep
-    newest = sa.or_(*(time > as_stored(connection, expires) for time in times))
-    is_short = expires < finals.now(connection) or connection.scalar(sa.select(sa.literal(1)).where(newest).limit(1))
+    newest = sa.or_(*(time > dialect_of(connection).moment(expires) for time in times))
+    is_short = expires < dialects.now(connection) or connection.scalar(sa.select(sa.literal(1)).where(newest).limit(1))
     if is_short:
         raise InvalidDefinition(
             f"history {name!r} keeps versions for {timedelta(microseconds=keep)}, and {moment.isoformat()} is longer"

@@ -23,19 +23,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
 from projections.declaring.any_table import AnyTable
-from projections.declaring.columns import ColumnType
+from projections.declaring.columns import AFTER, BEFORE, GROUPS, WHOLE, ColumnType, hidden, shown
 from projections.declaring.group import ProjectionGroup
-from projections.declaring.partials import AFTER, BEFORE, GROUPS, WHOLE, hidden, shown
 from projections.declaring.tables import Table, set_at
 from projections.declaring.timing.retention import Retention
 from projections.declaring.views import View, view_behind
-from projections.stores.dialects import Dialect, NameSpace
-from projections.stores.keys import Key
+from projections.stores.dialects import Dialect, Key, NameSpace
 
 POSITION = ("_epoch", "_pos", "_offset")
 _LONG = ColumnType("long")
@@ -363,3 +361,16 @@ def _staging_columns(table: Table) -> list[sa.Column[Any]]:
     if table.retain is not None:
         extra.append(sa.Column("_late", sa.Integer))
     return extra + [sa.Column(set_at(column), sa.BigInteger) for column in table.sometimes_unset]
+
+
+class Named(NamedTuple):
+    """What has a name: a view, or something of another kind; ``generation`` is what a view of ours shows."""
+
+    kind: str
+    generation: str | None = None
+
+    def is_of(self, group: str) -> bool:
+        """Whether it shows some generation of the group, which a newer one may replace."""
+        name = self.generation or ""
+        number = name.rpartition("_")[2]
+        return number.isdecimal() and name == generation_name(group, int(number))

@@ -1,4 +1,8 @@
-"""The outbox of topics, as the publisher sees it: the first records, those that wait, topics that were lost."""
+"""The outbox of topics, as the publisher sees it: the first records, those that wait, topics that were lost.
+
+The table of final results is their outbox: it is appended to in the order of commits, and never changed. A topic of
+these is a number up to which its results are sent. It is one of a view for ever, and of no generation.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +11,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import JSONB
 
 from eventstore.backends.sql.ways import upsert
 from projections.declaring.columns import ColumnType, Kind
 from projections.declaring.view_topics import LakeChange, Row, named
 from projections.errors import InvalidDefinition
-from projections.stores.final_tables import final_tables
+from projections.stores.own_tables import own_tables
 
 # What one transaction of Kafka's takes, and the memory that publishing needs: some 4 MB at 200 bytes a row.
 CHUNK_ROWS: Final = 20_000
@@ -36,7 +39,7 @@ def first_chunk(connection: sa.Connection, group: str, lakes: Sequence[str] = ()
     tables. With these, the connection is a transaction's: until it ends, no cut-over changes their columns.
     """
     changes = _changes(connection, lakes)
-    records = outbox_tables(connection).records
+    records = own_tables(connection).records
     chunk = bounded(sa.select(records).where(records.c.group_name == group))
     newest = sa.select(sa.func.max(chunk.c.seq)).group_by(chunk.c.topic, chunk.c.key)
     query = sa.select(chunk.c.seq, chunk.c.topic, chunk.c.key, chunk.c.value).where(chunk.c.seq.in_(newest))
@@ -54,7 +57,7 @@ def first_chunk(connection: sa.Connection, group: str, lakes: Sequence[str] = ()
 def _changes(connection: sa.Connection, lakes: Sequence[str]) -> dict[str, LakeChange]:
     if not lakes:
         return {}
-    topics = outbox_tables(connection).topics
+    topics = own_tables(connection).topics
     filled = connection.execute(sa.select(topics).where(topics.c.topic.in_(lakes)).with_for_update())
     return {row.topic: LakeChange(row.rows_of["key"], columns_of(row.rows_of["columns"]), []) for row in filled}
 
@@ -70,13 +73,13 @@ def bounded(records: sa.Select[Any]) -> sa.CTE:
 
 def remove_upto(connection: sa.Connection, group: str, last: int) -> None:
     """Forget records that are published."""
-    records = outbox_tables(connection).records
+    records = own_tables(connection).records
     connection.execute(sa.delete(records).where(records.c.group_name == group, records.c.seq <= last))
 
 
 def waiting(connection: sa.Connection) -> dict[str, dict[str, int]]:
     """By group and topic, the records and final results that wait; 0 for a topic without any."""
-    tables = outbox_tables(connection)
+    tables = own_tables(connection)
     counts: dict[str, dict[str, int]] = {}
     for group, topic in connection.execute(sa.select(tables.topics.c.group_name, tables.topics.c.topic)):
         counts.setdefault(group, {})[topic] = 0
@@ -89,7 +92,7 @@ def waiting(connection: sa.Connection) -> dict[str, dict[str, int]]:
 
 
 def _results_waiting(connection: sa.Connection) -> sa.Select[str, str, int]:
-    topics, results = final_tables(connection).topics, final_tables(connection).results
+    topics, results = own_tables(connection).final_topics, own_tables(connection).results
     theirs = sa.and_(results.c.group_name == topics.c.group_name, results.c.view == topics.c.view)
     rows = sa.select(sa.func.count()).where(theirs, results.c.seq > topics.c.upto).scalar_subquery()
     return sa.select(topics.c.group_name, topics.c.topic, rows).where(topics.c.filled)
@@ -100,11 +103,11 @@ def note_topics(connection: sa.Connection, ids: Mapping[str, str], *, made: Sequ
 
     One of final results is filled again by its publisher, and one of rows by the next cut-over.
     """
-    tables = outbox_tables(connection)
+    tables = own_tables(connection)
     known = {row.topic: row.topic_id for row in connection.execute(sa.select(tables.ids))}
     recreated = {topic for topic, id in ids.items() if known.get(topic, id) != id} | set(made)
     connection.execute(sa.update(tables.topics).where(tables.topics.c.topic.in_(recreated)).values(lost=True))
-    results = final_tables(connection).topics
+    results = own_tables(connection).final_topics
     empty = {"upto": 0, "ends": sa.null(), "revision": results.c.revision + 1}
     connection.execute(sa.update(results).where(results.c.topic.in_(recreated)).values(empty))
     for topic, id in ids.items():
@@ -124,7 +127,7 @@ def require_ours(
     ``rows`` are the views whose rows fill a topic, by its name, ``results`` those whose final results do.
     """
     rows, results = rows or {}, results or {}
-    of_rows, of_results = outbox_tables(connection).topics, final_tables(connection).topics
+    of_rows, of_results = own_tables(connection).topics, own_tables(connection).final_topics
     for topics, what, ours in ((of_rows, "rows", rows), (of_results, "final results", results)):
         for row in connection.execute(sa.select(topics).where(topics.c.topic.in_([*rows, *results]))):
             if (row.group_name, row.view) != (group, ours.get(row.topic)):
@@ -137,7 +140,7 @@ def require_ours(
 
 def lost(connection: sa.Connection, group: str) -> list[str]:
     """The topics of a group that were recreated and are not filled again."""
-    topics = outbox_tables(connection).topics
+    topics = own_tables(connection).topics
     query = sa.select(topics.c.topic).where(topics.c.group_name == group, topics.c.lost)
     return list(connection.scalars(query))
 
@@ -146,22 +149,10 @@ def unfilled(connection: sa.Connection, topics: Sequence[str]) -> list[str]:
     """Those of the topics that no view of this database fills yet."""
     known = {
         topic
-        for table in (outbox_tables(connection).topics, final_tables(connection).topics)
+        for table in (own_tables(connection).topics, own_tables(connection).final_topics)
         for topic in connection.scalars(sa.select(table.c.topic))
     }
     return [topic for topic in topics if topic not in known]
-
-
-@dataclass(frozen=True)
-class OutboxTables:
-    """``records`` in the order of ``seq``, a null value a tombstone; ``topics`` with the table each is equal to.
-
-    ``ids`` tells a topic from another of its name, from before it is filled.
-    """
-
-    records: sa.Table
-    topics: sa.Table
-    ids: sa.Table
 
 
 def said_columns(columns: Mapping[str, ColumnType]) -> list[list[Any]]:
@@ -183,46 +174,63 @@ def _column(kind: Kind, precision: int, scale: int, shape: str = "") -> ColumnTy
     return ColumnType(kind, precision, scale, shape=shape)
 
 
-def _tables(prefix: str, schema: str | None) -> OutboxTables:
-    metadata = sa.MetaData(schema=schema)
-    records = sa.Table(
-        f"{prefix}view_records",
-        metadata,
-        sa.Column("seq", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), primary_key=True, autoincrement=True),
-        sa.Column("group_name", sa.Text, nullable=False),
-        sa.Column("topic", sa.Text, nullable=False),
-        sa.Column("key", sa.Text, nullable=False),
-        sa.Column("value", sa.Text),
-        sa.Index(f"{prefix}view_records_by_group", "group_name", "seq"),
-        sqlite_autoincrement=True,  # a deleted number is not used again
-    )
-    topics = sa.Table(
-        f"{prefix}view_topics",
-        metadata,
-        sa.Column("topic", sa.Text, primary_key=True),
-        sa.Column("group_name", sa.Text, nullable=False),
-        sa.Column("view", sa.Text, nullable=False),
-        sa.Column("lost", sa.Boolean, nullable=False, server_default=sa.false()),
-        sa.Column("rows_of", sa.JSON().with_variant(JSONB(), "postgresql"), nullable=False),
-    )
-    ids = sa.Table(
-        f"{prefix}view_topic_ids",
-        metadata,
-        sa.Column("topic", sa.Text, primary_key=True),
-        sa.Column("topic_id", sa.Text, nullable=False),
-    )
-    return OutboxTables(records, topics, ids)
+@dataclass(frozen=True)
+class Unsent:
+    """The first results that a topic lacks by the database, and the number up to which they go.
+
+    ``ends`` is where the topic ended when all results before these were in it and none of these: behind it is what may
+    have been sent without the database's knowledge.
+    """
+
+    topic: str
+    rows: Sequence[Row]
+    last: int
+    ends: Mapping[int, int]
+    revision: int
 
 
-_IN_A_SCHEMA, _BY_NAME = _tables("", "factfold"), _tables("factfold_", None)
+def first_unsent(connection: sa.Connection, group: str, topic: str) -> Unsent | None:
+    """The first results of a topic that are not known to be in it, as many as a chunk has; None where none waits."""
+    results, topics = own_tables(connection).results, own_tables(connection).final_topics
+    mine = sa.and_(topics.c.topic == topic, topics.c.group_name == group)
+    entry = connection.execute(sa.select(topics).where(mine)).one_or_none()
+    if entry is None:
+        return None
+    theirs = sa.and_(results.c.group_name == group, results.c.view == entry.view, results.c.seq > entry.upto)
+    chunk = bounded(sa.select(results.c.seq, results.c.key, results.c.value).where(theirs))
+    rows = connection.execute(sa.select(chunk.c.seq, chunk.c.key, chunk.c.value).order_by(chunk.c.seq)).all()
+    ends = {int(partition): int(offset) for partition, offset in (entry.ends or {}).items()}
+    sent: list[Row] = [{"key": key, "value": value} for _, key, value in rows]
+    return Unsent(topic, sent, rows[-1].seq, ends, entry.revision) if rows else None
 
 
-def outbox_tables(connection: sa.Connection) -> OutboxTables:
-    """The tables as this database has them: in a schema of ours, where there are schemas."""
-    return _IN_A_SCHEMA if connection.dialect.name == "postgresql" else _BY_NAME
+def last_noted(connection: sa.Connection, topic: str, *, most: int) -> set[str]:
+    """The keys of the last results that are known to be in a topic."""
+    results, topics = own_tables(connection).results, own_tables(connection).final_topics
+    theirs = sa.and_(results.c.group_name == topics.c.group_name, results.c.view == topics.c.view)
+    noted = sa.select(results.c.key).join(topics, theirs).where(topics.c.topic == topic, results.c.seq <= topics.c.upto)
+    return set(connection.scalars(noted.order_by(results.c.seq.desc()).limit(most)))
 
 
-def create_outbox_tables(connection: sa.Connection) -> None:
-    """Create them unless they are there; the schema is."""
-    tables = outbox_tables(connection)
-    tables.records.metadata.create_all(connection, checkfirst=True)
+def note_sent(connection: sa.Connection, unsent: Unsent, *, ends: Mapping[int, int]) -> bool:
+    """Note that results are in their topic; False, and nothing is noted, where its row was changed meanwhile."""
+    topics = own_tables(connection).final_topics
+    same = sa.and_(topics.c.topic == unsent.topic, topics.c.revision == unsent.revision)
+    noted = {"upto": unsent.last, "ends": {str(p): o for p, o in ends.items()}, "revision": unsent.revision + 1}
+    return connection.execute(sa.update(topics).where(same).values(noted)).rowcount == 1
+
+
+def take_results(connection: sa.Connection, group: str, views: Mapping[str, str]) -> None:
+    """Let these topics, given with their views, be those of the generation that serves; others keep their numbers.
+
+    A new one lacks every result. Raises InvalidDefinition for a topic of another view.
+    """
+    topics = own_tables(connection).final_topics
+    for topic, view in views.items():
+        new = upsert(connection, topics).values(topic=topic, group_name=group, view=view, filled=True)
+        connection.execute(new.on_conflict_do_nothing(index_elements=["topic"]))
+    require_ours(connection, group, results=views)
+    filled = topics.c.topic.in_(list(views))
+    # Unchanged rows stay unlocked for their publisher, which notes what it has sent.
+    other = sa.and_(topics.c.group_name == group, topics.c.filled != filled)
+    connection.execute(sa.update(topics).where(other).values(filled=filled))

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 from projections.errors import NoServingGeneration, ProjectionError
 from projections.logs.offsets import filled
-from projections.stores.runs_table import runs_table
+from projections.stores.own_tables import own_tables
 
 Progress = Mapping[str, Mapping[int, int]]
 
@@ -80,14 +80,14 @@ def serving_of(serving: Sequence[RunState], group: str) -> RunState:
 
 def next_generation(connection: sa.Connection, group: str) -> int:
     """One more than the highest generation so far."""
-    runs = runs_table(connection)
+    runs = own_tables(connection).runs
     highest = connection.scalar(sa.select(sa.func.max(runs.c.generation)).where(runs.c.group_name == group))
     return int(highest or 0) + 1
 
 
 def states(connection: sa.Connection, group: str | None = None, *statuses: str, lock: bool = False) -> list[RunState]:
     """The generations of a group, or of all, in the order of their numbers; ``lock`` locks their rows."""
-    runs = runs_table(connection)
+    runs = own_tables(connection).runs
     query = sa.select(runs).order_by(runs.c.group_name, runs.c.generation)
     query = query if group is None else query.where(runs.c.group_name == group)
     query = query.where(runs.c.status.in_(statuses)) if statuses else query
@@ -96,7 +96,7 @@ def states(connection: sa.Connection, group: str | None = None, *statuses: str, 
 
 def state(connection: sa.Connection, run: Run) -> RunState | None:
     """The row of one generation; None where it was dropped."""
-    runs = runs_table(connection)
+    runs = own_tables(connection).runs
     row = connection.execute(sa.select(runs).where(*_is(runs, run))).one_or_none()
     return None if row is None else _state(row)
 
@@ -124,12 +124,12 @@ def insert_run(connection: sa.Connection, run: Run) -> None:
     """Record a generation that is being built."""
     row = {"group_name": run.group, "generation": run.generation, "fingerprint": run.fingerprint}
     row |= {"status": BUILDING, "token": run.token, "version": run.version, "holder": this_process()}
-    connection.execute(sa.insert(runs_table(connection)).values(row))
+    connection.execute(sa.insert(own_tables(connection).runs).values(row))
 
 
 def delete_run(connection: sa.Connection, run: Run) -> None:
     """Forget a generation."""
-    runs = runs_table(connection)
+    runs = own_tables(connection).runs
     connection.execute(sa.delete(runs).where(*_is(runs, run)))
 
 
@@ -173,14 +173,14 @@ def this_process() -> str:
 
 def read_progress(connection: sa.Connection, run: Run) -> Progress:
     """The next offset of every partition."""
-    runs = runs_table(connection)
+    runs = own_tables(connection).runs
     stored = connection.scalar(sa.select(runs.c.progress).where(*_is(runs, run)))
     return decode_progress(stored or {})
 
 
 def require_token(connection: sa.Connection, run: Run) -> None:
     """Raise ProjectionError unless our token is still on the run; it cannot be claimed before the transaction ends."""
-    runs = runs_table(connection)
+    runs = own_tables(connection).runs
     query = sa.select(runs.c.token).where(*_is(runs, run)).with_for_update(read=True)
     if connection.scalar(query) != run.token:
         raise superseded(run)
@@ -201,7 +201,7 @@ def advance(connection: sa.Connection, run: Run, start: Progress, end: Progress)
 
     Raises ProjectionError if either differs: then another runner has applied this range.
     """
-    runs = runs_table(connection)
+    runs = own_tables(connection).runs
     query = sa.select(runs.c.token, runs.c.progress).where(*_is(runs, run)).with_for_update()
     row = connection.execute(query).one_or_none()
     if row is None or row.token != run.token or filled(decode_progress(row.progress or {}), start) != start:
@@ -215,7 +215,7 @@ def set_progress(connection: sa.Connection, run: Run, progress: Progress) -> Non
 
 
 def _update(connection: sa.Connection, run: Run, **values: Any) -> None:
-    runs = runs_table(connection)
+    runs = own_tables(connection).runs
     connection.execute(sa.update(runs).where(*_is(runs, run)).values(values))
 
 

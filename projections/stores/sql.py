@@ -20,14 +20,13 @@ from eventstore.shown_urls import shown_url
 from projections.declaring.group import ProjectionGroup
 from projections.errors import InvalidDefinition, KeyNotUnique, ProjectionError, ViewInUse
 from projections.planning.planner import plan
-from projections.stores import finals, horizon, retained, runs
+from projections.stores import finals, forgetting, runs
 from projections.stores.arrow import Target
 from projections.stores.dialects import Dialect
-from projections.stores.differences import key_not_unique, repeated_keys
-from projections.stores.final_tables import create_final_tables
 from projections.stores.handing_over import hand_over_generation, hands_over
 from projections.stores.layout import (
     GenerationLayout,
+    Named,
     ViewLayout,
     aside_table,
     generation_name,
@@ -35,11 +34,11 @@ from projections.stores.layout import (
     passed_table,
     retained_table,
 )
-from projections.stores.names import Named
-from projections.stores.outbox import create_outbox_tables, waiting
+from projections.stores.outbox import waiting
+from projections.stores.own_tables import create_own_tables
 from projections.stores.roles import Transactions, ViewColumns, require_unchanged, runner_of
 from projections.stores.runs import BUILT, SERVING, Progress, Run, RunState, serving_of, superseded
-from projections.stores.runs_table import create_runs_table
+from projections.stores.view_changes import key_not_unique, repeated_keys
 
 _TRIES = 12
 _LONGEST_NAME = 63  # of PostgreSQL's names, in bytes; ours are ASCII
@@ -144,9 +143,7 @@ class TableStore(ABC):
     def prepare(self) -> None:
         """Create our own tables where they are missing, or add what an earlier release did not have."""
         with self.transaction() as connection:
-            create_runs_table(connection)
-            create_outbox_tables(connection)
-            create_final_tables(connection)
+            create_own_tables(connection)
 
     def layout(self, group: ProjectionGroup, run: Run, view_columns: ViewColumns) -> GenerationLayout:
         """The tables of a generation."""
@@ -242,12 +239,12 @@ class TableStore(ABC):
             except sa.exc.IntegrityError as error:
                 raise _loaded_twice(name, layout.name) from error
         self._add_indexes(connection, layout, of_views=False)
-        horizon.note_loaded(connection, layout, now=int(time.time()))
+        forgetting.note_loaded(connection, layout, now=int(time.time()))
 
     def index_views(self, connection: sa.Connection, layout: GenerationLayout) -> None:
         """Add the keys of the views, and what a batch looks their rows up by; KeyNotUnique."""
         for view in layout.views.values():
-            retained.require_times(connection, view, view.view)
+            forgetting.require_times(connection, view, view.view)
             self._add_view_key(connection, view)
         self._add_indexes(connection, layout, of_views=True)
 
@@ -331,7 +328,7 @@ class TableStore(ABC):
         """By the entries of deletions, which are in the order of time."""
         with self.transaction() as connection:
             runs.require_token(connection, run)
-            return horizon.let_go(connection, layout, before=before, most=most)
+            return forgetting.let_go(connection, layout, before=before, most=most)
 
     def forget(self, run: Run, layout: GenerationLayout, *, upto: int | None, most: int) -> Mapping[str, int]:
         """By the index of each table's time."""
@@ -340,20 +337,20 @@ class TableStore(ABC):
         with self.transaction() as connection:
             runs.require_token(connection, run)
             if upto is not None:
-                retained.raise_floor(connection, layout.retained, upto=upto)
-            return retained.forget(connection, layout, most=most)
+                forgetting.raise_floor(connection, layout.retained, upto=upto)
+            return forgetting.forget(connection, layout, most=most)
 
     def retained(self, run: Run) -> Mapping[str, Any]:
         """As the generation has counted them."""
         space = self.dialect.name_space(generation_name(run.group, run.generation))
         with self.looking() as connection:
-            return retained.standing(connection, retained_table(space), aside_table(space))
+            return forgetting.standing(connection, retained_table(space), aside_table(space))
 
     def settled(self, run: Run) -> Mapping[str, int]:
         """As the generation has counted them."""
         space = self.dialect.name_space(generation_name(run.group, run.generation))
         with self.looking() as connection:
-            return horizon.settled(connection, passed_table(space))
+            return forgetting.settled(connection, passed_table(space))
 
     @property
     def outbox(self) -> Transactions:

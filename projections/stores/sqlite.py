@@ -22,10 +22,9 @@ from eventstore.backends.sql.engines import engine_for
 from eventstore.delivery.source import masked_message
 from eventstore.locks import is_locked, locked
 from projections.errors import ProjectionError, TableStoreUnavailable
+from projections.stores.arrow import LOCK_SECONDS, SqliteTarget, unavailable
 from projections.stores.dialects import SQLITE
-from projections.stores.embedded_rows import LOCK_SECONDS, SqliteTarget, unavailable
-from projections.stores.layout import GenerationLayout, ViewLayout, generation_name
-from projections.stores.names import Named
+from projections.stores.layout import GenerationLayout, Named, ViewLayout, generation_name
 from projections.stores.roles import already_active, runner_of
 from projections.stores.runs import Run
 from projections.stores.sql import TableStore

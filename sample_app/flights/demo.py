@@ -21,7 +21,7 @@ from factfold.stack import LocalStack, StackInfo, spark_jars
 from projections import Environment, ViewVerdict, rebuild, verify
 from projections.spark.views.view_functions import view_columns
 from projections.stores.arrow import arrow_schema
-from projections.stores.digest import digest_rows
+from projections.stores.comparison import digest_rows
 from sample_app.flights.corrections import Corrections
 from sample_app.flights.flight import Flight
 from sample_app.flights.model import Airline, Airport, Base, Plane, Weather

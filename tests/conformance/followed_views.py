@@ -23,8 +23,8 @@ from projections import Environment, ProjectionGroup, Table, open_runner, rebuil
 from projections.spark.live import incremental
 from projections.spark.session import small_batch_session
 from projections.spark.views.view_functions import view_columns
-from projections.stores.commit import commit_batch
 from projections.stores.opening import open_table_store
+from projections.stores.staging import commit_batch
 from projections.testing.memory_log import ChangeWriter, MemoryLog
 from tests.conformance import view_oracle
 from tests.conformance.relational_batches import RelationalBatches

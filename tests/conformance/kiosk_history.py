@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from eventstore import STREAM_EXISTS, Accepted
 from projections.stores.arrow import arrow_schema
-from projections.stores.digest import digest_rows
+from projections.stores.comparison import digest_rows
 from tests.conformance.kiosk import CUSTOMERS, KioskArticle, KioskOrder
 
 _CUSTOMERS, _SKUS = range(1, 7), ["tea", "ink", "thé", "no such thing"]

@@ -13,15 +13,13 @@ from datetime import datetime
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from projections.declaring.partials import hidden
+from projections.declaring.columns import hidden
 from projections.declaring.tables import set_at
 from projections.planning.planner import plan
 from projections.spark.exchange import fetched
 from projections.stores import staging
-from projections.stores.affected import find_affected
-from projections.stores.commit import commit_batch
-from projections.stores.differences import stage_difference
-from projections.stores.slices import cut_slices
+from projections.stores.staging import commit_batch
+from projections.stores.view_changes import cut_slices, find_affected, stage_difference
 from tests.conformance import view_oracle
 from tests.reference import accepted
 

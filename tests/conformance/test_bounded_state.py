@@ -37,7 +37,7 @@ from projections.lifecycle import between_batches
 from projections.spark.exchange import fetched
 from projections.spark.session import small_batch_session
 from projections.spark.views.view_functions import view_columns
-from projections.stores import finals
+from projections.stores import dialects
 from projections.testing.memory_log import MemoryLog
 from tests.conformance.window_views import in_order
 from tests.errors import raises
@@ -116,7 +116,7 @@ class Shop:
         self.events: list[tuple[str, str, int, dt.datetime, dt.datetime]] = []
         self._held, self._runner, self._count = ExitStack(), None, 0
         monkeypatch.setattr(between_batches, "_LOOK_FOR_OLD_SECONDS", 0.0)
-        monkeypatch.setattr(finals, "now", lambda connection: (self.now - EPOCH) // dt.timedelta(microseconds=1))
+        monkeypatch.setattr(dialects, "now", lambda connection: (self.now - EPOCH) // dt.timedelta(microseconds=1))
         rebuild(self.environment, group)
 
     @property

@@ -21,7 +21,7 @@ from projections import (
     view,
 )
 from projections.spark.session import small_batch_session
-from projections.stores import finals
+from projections.stores import dialects, finals
 from projections.testing.memory_log import ChangeWriter, MemoryLog
 from tests.conformance.followed_views import in_a_file
 
@@ -49,7 +49,7 @@ def at(monkeypatch):
 
     def at(minute):
         moment = NOON + timedelta(minutes=minute)
-        monkeypatch.setattr(finals, "now", lambda connection: (moment - EPOCH) // timedelta(microseconds=1))
+        monkeypatch.setattr(dialects, "now", lambda connection: (moment - EPOCH) // timedelta(microseconds=1))
 
     at(0)
     return at

@@ -12,13 +12,13 @@ from typer.testing import CliRunner
 
 from factfold.cli.entry import application
 from projections import Environment, ProjectionGroup, Table, open_runner, rebuild, sql_view, view
-from projections.declaring.finals import FinalResults
-from projections.declaring.timing.windowed import windowed
 from projections.declaring.timing.windows import tumbling
+from projections.declaring.view_decorator import windowed
+from projections.declaring.view_topics import FinalResults
 from projections.errors import InvalidDefinition
 from projections.spark.session import small_batch_session
 from projections.spark.views.view_functions import view_columns
-from projections.stores import finals
+from projections.stores import dialects, finals
 from projections.testing.memory_log import ChangeWriter, MemoryLog
 
 pytestmark = pytest.mark.postgres_in_faults
@@ -48,7 +48,7 @@ class Shop:
         self.store, self.now, self.url = store, NOON, f"sqlite:///{store.place}"
         self.environment = Environment(spark, small_batch_session(spark), store, MemoryLog())
         self.changes = ChangeWriter(self.environment.log)
-        monkeypatch.setattr(finals, "now", lambda connection: (self.now - EPOCH) // timedelta(microseconds=1))
+        monkeypatch.setattr(dialects, "now", lambda connection: (self.now - EPOCH) // timedelta(microseconds=1))
         rebuild(self.environment, group())
 
     def sell(self, id, amount, *, minute):

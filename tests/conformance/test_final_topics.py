@@ -12,8 +12,8 @@ from eventstore.errors import TopicMismatch, TopicMissing
 from eventstore.kafka.admin import topic_missing
 from projections.errors import InvalidDefinition
 from projections.outputs.publishing import opened_publisher, prepare_topics
-from projections.stores import final_topics, outbox
-from projections.stores.final_tables import final_tables
+from projections.stores import outbox
+from projections.stores.own_tables import own_tables
 from projections.testing.memory_log import MemoryViewTopics
 from tests.conformance.final_rows import TOPIC, Finals, group_of
 from tests.conformance.topic_folds import Died, dies_instead_of
@@ -53,7 +53,7 @@ def killed_after_sending(shop, monkeypatch):
     """A publisher that dies when its results are in the topic, and the database does not know it."""
     run, layout = shop.serve(group_of(), range(6))
     shop.give_out(run, layout, 3)
-    with dies_instead_of(final_topics, "note_sent", monkeypatch), pytest.raises(Died):
+    with dies_instead_of(outbox, "note_sent", monkeypatch), pytest.raises(Died):
         shop.publish(group_of())
     assert shop.ids() == [0, 1]
     shop.give_out(run, layout, 30)
@@ -106,10 +106,10 @@ def test_what_another_publisher_notes_meanwhile_is_not_taken_back(shop):
     run, layout = shop.serve(group_of(), range(3))
     shop.give_out(run, layout, 2)
     with shop.store.looking() as connection:
-        unsent = final_topics.first_unsent(connection, "sold", TOPIC)
+        unsent = outbox.first_unsent(connection, "sold", TOPIC)
     shop.publish(group_of())
     with shop.store.transaction() as connection:
-        assert not final_topics.note_sent(connection, unsent, ends={0: 0})
+        assert not outbox.note_sent(connection, unsent, ends={0: 0})
     shop.give_out(run, layout, 30)
     shop.publish(group_of())
     assert shop.ids() == [0, 1, 2]
@@ -118,7 +118,7 @@ def test_what_another_publisher_notes_meanwhile_is_not_taken_back(shop):
 def test_a_publisher_whose_note_is_refused_looks_again_and_sends_the_rest(shop, monkeypatch):
     run, layout = shop.serve(group_of(), range(3))
     shop.give_out(run, layout, 30)
-    note_sent, refused = final_topics.note_sent, []
+    note_sent, refused = outbox.note_sent, []
 
     def refused_once(connection, unsent, *, ends):
         if not refused:
@@ -126,7 +126,7 @@ def test_a_publisher_whose_note_is_refused_looks_again_and_sends_the_rest(shop, 
             outbox.note_topics(connection, {}, made=[TOPIC])  # as a rebuild notes a topic that was made anew
         return note_sent(connection, unsent, ends=ends)
 
-    monkeypatch.setattr(final_topics, "note_sent", refused_once)
+    monkeypatch.setattr(outbox, "note_sent", refused_once)
     shop.publish(group_of())
     assert (shop.ids(), shop.waiting()) == ([0, 1, 2], {TOPIC: 0})
 
@@ -200,8 +200,10 @@ def test_a_database_that_is_restored_from_a_backup_publishes_nothing_again(shop)
     shop.give_out(run, layout, 2)
     shop.publish(group_of())
     with shop.store.looking() as connection:
-        tables = final_tables(connection)
-        backup = {t: dict(connection.execute(sa.select(t)).mappings().one()) for t in (tables.passed, tables.topics)}
+        tables = own_tables(connection)
+        backup = {
+            t: dict(connection.execute(sa.select(t)).mappings().one()) for t in (tables.passed, tables.final_topics)
+        }
     shop.give_out(run, layout, 4)
     shop.publish(group_of())
     with shop.store.transaction() as connection:
@@ -246,7 +248,7 @@ def test_a_topic_is_the_table_of_its_results_after_any_history_of_kills_cut_over
 
 def die_in_publishing(shop, monkeypatch, version, after, *, sending):
     """A publisher that dies after so many chunks, instead of sending or of noting one, where there are so many."""
-    where, name = (MemoryViewTopics, "send") if sending else (final_topics, "note_sent")
+    where, name = (MemoryViewTopics, "send") if sending else (outbox, "note_sent")
     done, calls = getattr(where, name), []
 
     def until_killed(*arguments, **options):

@@ -19,9 +19,9 @@ from projections.errors import (
 from projections.lifecycle.between_batches import Standing
 from projections.stores import comparison, runs
 from projections.stores.generations import drop, hold, newest, pause, rebuilding, refuse_changed, resume
+from projections.stores.own_tables import create_own_tables, own_tables
 from projections.stores.roles import REBUILDER, runner_of
 from projections.stores.runs import BUILT, RETIRED, SERVING
-from projections.stores.runs_table import create_runs_table, runs_table
 from tests.conformance.ticket_batches import COLUMNS, GROUP, rows, served, ticket_names
 from tests.errors import raises
 
@@ -63,13 +63,13 @@ def statuses(store):
 def test_a_runs_table_of_an_earlier_release_is_given_its_new_columns_and_keeps_its_rows(store):
     served(store)
     with store.transaction() as connection:
-        table = runs_table(connection)
+        table = own_tables(connection).runs
         name = connection.dialect.identifier_preparer.format_table(table)
         for column in ("version", "holder", "built", "paused", "held"):
             connection.execute(sa.text(f"ALTER TABLE {name} DROP COLUMN {column}"))
     store.prepare()
     with store.transaction() as connection:
-        create_runs_table(connection)
+        create_own_tables(connection)
     (state,) = store.states("tickets")
     assert (state.run.generation, state.run.version, state.status) == (1, None, SERVING)
     assert (state.paused, state.held, state.built, state.progress) == (False, False, {}, {"ticket": {0: 0}})

@@ -18,7 +18,7 @@ from projections.errors import InvalidDefinition, ProjectionError
 from projections.lifecycle.between_batches import Horizon
 from projections.lifecycle.metrics import RunMetrics
 from projections.spark.session import small_batch_session
-from projections.stores import horizon
+from projections.stores import forgetting
 from projections.testing.memory_log import ChangeWriter, MemoryLog
 from tests.conformance import ticket_batches, view_oracle
 from tests.conformance.followed_views import in_a_file
@@ -235,7 +235,7 @@ def test_deletions_of_a_generation_that_was_built_before_count_from_its_next_run
     assert shop.store.settled(shop.run) == {}
     for now in (1_000, 2_000):
         with shop.store.transaction() as connection:
-            horizon.ensure(connection, shop.layout, now=now)
+            forgetting.ensure(connection, shop.layout, now=now)
     assert shop.let_go(before=999) == {}
     assert shop.let_go(before=1_000) == {"orders": 1}
     assert shop.state("orders") == {}
@@ -292,7 +292,7 @@ def test_what_is_due_is_found_without_a_look_at_the_rest_of_the_state(shop, data
     rows = [{"id": n, "_epoch": 0, "_pos": n, "_offset": n, "_deleted": n % 5 == 0} for n in range(50_000)]
     with shop.store.transaction() as connection:
         connection.execute(sa.insert(state), rows)
-        horizon.note_loaded(connection, shop.layout, now=5)
+        forgetting.note_loaded(connection, shop.layout, now=5)
     shop.store.analyze(shop.layout)
 
     @sa.event.listens_for(shop.store._engine, "before_cursor_execute")

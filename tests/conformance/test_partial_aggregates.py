@@ -11,17 +11,14 @@ import sqlalchemy as sa
 from pyspark.sql import functions as F
 
 from projections import Environment, ProjectionGroup, open_runner, rebuild, verify, view
-from projections.declaring.columns import ColumnType
-from projections.declaring.partials import ROWS
+from projections.declaring.columns import ROWS, ColumnType
 from projections.errors import SparkFailed
 from projections.planning.planner import plan
 from projections.spark import exchange
 from projections.spark.exchange import fetched
 from projections.spark.session import small_batch_session
 from projections.spark.views.view_functions import view_columns
-from projections.stores.affected import find_affected
-from projections.stores.differences import cut_changes, has_marked
-from projections.stores.slices import cut_slices
+from projections.stores.view_changes import cut_changes, cut_slices, find_affected, has_marked
 from projections.testing.memory_log import ChangeWriter, MemoryLog
 from tests.conformance import view_oracle
 from tests.conformance.aggregate_views import GROUP, SQL, WITHOUT_DOUBLES, extremes, sales, shops, sums

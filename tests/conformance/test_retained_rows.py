@@ -13,9 +13,8 @@ from projections.declaring.columns import ColumnType
 from projections.declaring.tables import EVENT_TIME
 from projections.errors import CodeFailed, ProjectionError
 from projections.planning.planner import plan
-from projections.stores import retained
-from projections.stores.affected import find_affected
-from projections.stores.differences import stage_difference
+from projections.stores import forgetting
+from projections.stores.view_changes import find_affected, stage_difference
 from tests.errors import raises
 
 pytestmark = pytest.mark.postgres_in_faults
@@ -137,8 +136,8 @@ def test_staged_rows_from_before_the_floor_are_left_out(generation):
     generation.forget(120)
     generation.put(tables.staged, *(generation.staged(n, n * 60) for n in range(4)))
     with generation.store.transaction() as connection:
-        assert retained.leave_out(connection, generation.layout, tables)
-        assert not retained.leave_out(connection, generation.layout, tables)
+        assert forgetting.leave_out(connection, generation.layout, tables)
+        assert not forgetting.leave_out(connection, generation.layout, tables)
     assert generation.entries(tables.staged) == [2, 3]
 
 
@@ -146,7 +145,7 @@ def test_staged_rows_that_only_late_events_make_are_left_out(generation):
     tables = generation.layout.tables["readings"]
     generation.put(tables.staged, *({**generation.reading(n, 0), "_late": n} for n in range(3)))
     with generation.store.transaction() as connection:
-        assert retained.leave_out(connection, generation.layout, tables)
+        assert forgetting.leave_out(connection, generation.layout, tables)
     assert generation.entries(tables.staged) == [0, 1]
 
 
@@ -155,10 +154,10 @@ def test_a_deletion_stops_the_run_once_rows_are_forgotten_unless_it_is_known(gen
     generation.put(tables.state, generation.reading(1, 0, deleted=True))
     generation.put(tables.staged, generation.staged(1, 0, deleted=True), generation.staged(2, 0, deleted=True))
     with generation.store.transaction() as connection:
-        retained.leave_out(connection, generation.layout, tables)  # nothing is forgotten yet
+        forgetting.leave_out(connection, generation.layout, tables)  # nothing is forgotten yet
     generation.forget(120)
     with raises(ProjectionError, code="rows-forgotten") as caught, generation.store.transaction() as connection:
-        retained.leave_out(connection, generation.layout, tables)
+        forgetting.leave_out(connection, generation.layout, tables)
     assert caught.value.place == "topic reading, key r2@0"
     assert "rebuild" in caught.value.remedy
 
@@ -174,7 +173,7 @@ def test_frozen_rows_of_a_view_with_a_reach_are_neither_replaced_nor_retracted(g
     walk = plan(view.definition)
     with generation.store.transaction() as connection:
         find_affected(connection, layout, view, walk)
-        frozen = retained.frozen_before(connection, layout, view)
+        frozen = forgetting.frozen_before(connection, layout, view)
         assert stage_difference(connection, view, walk, frozen=frozen) == (1, 1)
         changed = connection.execute(sa.select(view.result.c.entry, view.result.c["_deleted"])).all()
     assert sorted(changed) == [("r2@0", True), ("r3@0", False)]

@@ -10,7 +10,7 @@ from projections import open_runner, rebuild, verify
 from projections.errors import NoServingGeneration, RunAlreadyActive
 from projections.lifecycle import building
 from projections.spark.views.view_functions import view_columns
-from projections.stores import commit
+from projections.stores import staging
 from tests.conformance.kiosk import GROUP, LARGE, NOTED, NOTES, note_large
 from tests.conformance.kiosk_history import KioskHistory
 from tests.conformance.roads import embedded_road, server_road
@@ -85,7 +85,7 @@ def test_a_second_runner_is_refused_while_the_first_goes_on(built, history):
 
 
 def test_a_run_that_dies_in_its_commit_goes_on_where_it_stood(built, history, monkeypatch):
-    merged = commit._merge_view
+    merged = staging._merge_view
 
     def crash(connection, layout):
         merged(connection, layout)
@@ -93,7 +93,7 @@ def test_a_run_that_dies_in_its_commit_goes_on_where_it_stood(built, history, mo
 
     live(built, history, 20)
     with monkeypatch.context() as patched, open_runner(built.environment, GROUP) as runner:
-        patched.setattr(commit, "_merge_view", crash)
+        patched.setattr(staging, "_merge_view", crash)
         with pytest.raises(KeyboardInterrupt):
             runner.catch_up()
     live(built, history, 10)

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from factfold.cli.entry import application
 from projections import open_runner, rows_as_of
 from projections.errors import InvalidDefinition
-from projections.stores import finals
+from projections.stores import dialects
 from tests.conformance.history_ledger import (
     ALL,
     PRICES,
@@ -77,12 +77,12 @@ def test_what_is_kept_is_there_for_all_times_within_keep_before_now(ledger, monk
     write(ledger.log, change_of(3, at=4))
     with open_runner(ledger.environment, ALL) as runner:
         runner.catch_up()
-    monkeypatch.setattr(finals, "now", lambda connection: 5 * MINUTE)
+    monkeypatch.setattr(dialects, "now", lambda connection: 5 * MINUTE)
     found = [rows_as_of(ledger.store, ALL, recent_prices, minutes(minute))["price"].to_pylist() for minute in (3, 4, 5)]
     assert found == [[2], [3], [3]]
     with pytest.raises(InvalidDefinition, match="is longer before now"):
         rows_as_of(ledger.store, ALL, recent_prices, minutes(2))
-    monkeypatch.setattr(finals, "now", lambda connection: 3 * MINUTE)  # the change of minute 4 is of a clock ahead
+    monkeypatch.setattr(dialects, "now", lambda connection: 3 * MINUTE)  # the change of minute 4 is of a clock ahead
     with pytest.raises(InvalidDefinition, match="before a change whose time is still to come"):
         rows_as_of(ledger.store, ALL, recent_prices, minutes(1))
 

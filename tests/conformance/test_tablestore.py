@@ -30,12 +30,11 @@ from projections.errors import (
     UnsupportedValue,
 )
 from projections.stores.arrow import arrow_schema
-from projections.stores.commit import commit_batch
-from projections.stores.comparison import Copies
-from projections.stores.digest import digest_rows
+from projections.stores.comparison import Copies, digest_rows
 from projections.stores.generations import drop
 from projections.stores.roles import REBUILDER
 from projections.stores.sqlite import SqliteTableStore
+from projections.stores.staging import commit_batch
 from tests.conformance.ticket_batches import (
     COLUMNS,
     GROUP,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from projections import Environment, ProjectionGroup, open_runner, rebuild
 from projections.spark.session import small_batch_session
-from projections.spark.views.frames import call
+from projections.spark.views.partials import call
 from projections.testing.memory_log import ChangeWriter, MemoryLog
 from tests.conformance.followed_views import EXAMPLES, Batch, few, in_a_file, live_in_a_file
 from tests.conformance.relational_batches import run

@@ -16,8 +16,8 @@ from projections.declaring.columns import ColumnType
 from projections.errors import InvalidDefinition, ViewInUse
 from projections.outputs.publishing import opened_publisher, prepare_topics
 from projections.stores import handing_over, outbox, runs, staging
-from projections.stores.commit import commit_batch
 from projections.stores.runs import BUILT
+from projections.stores.staging import commit_batch
 from projections.testing.memory_log import MemoryLog
 from tests.conformance.join_views import orders
 from tests.conformance.topic_folds import folded, publisher, rows_of, waiting

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from projections.stores import commit, outbox
+from projections.stores import outbox, staging
 from projections.testing.memory_log import MemoryLog
 from tests.conformance.relational_batches import RelationalBatches
 from tests.conformance.sold_views import COLUMNS, GROUP, SQL, History, changed
@@ -78,7 +78,7 @@ def test_who_is_killed_between_commit_and_publishing_is_followed_by_one_that_pub
 @pytest.mark.both_databases
 def test_a_batch_that_is_not_committed_is_not_published(store, log, batches, monkeypatch):
     changed(log)
-    with dies_instead_of(commit, "_merge_view", monkeypatch), pytest.raises(Died):
+    with dies_instead_of(staging, "_merge_view", monkeypatch), pytest.raises(Died):
         batches.catch_up()
     assert publisher(store, log, "sold").publish() == 0
     batches.catch_up()
@@ -87,7 +87,7 @@ def test_a_batch_that_is_not_committed_is_not_published(store, log, batches, mon
 
 
 def test_the_planted_fault_is_seen_published_before_the_commit(store, log, batches, monkeypatch):
-    hand_over = commit.hand_over_batch
+    hand_over = staging.hand_over_batch
 
     def published_too_early(connection, layout, run):
         hand_over(connection, layout, run)
@@ -96,7 +96,7 @@ def test_the_planted_fault_is_seen_published_before_the_commit(store, log, batch
 
     changed(log)
     with monkeypatch.context() as patched:
-        patched.setattr(commit, "hand_over_batch", published_too_early)
+        patched.setattr(staging, "hand_over_batch", published_too_early)
         with pytest.raises(Died):
             batches.catch_up()
     with pytest.raises(AssertionError):

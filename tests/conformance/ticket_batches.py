@@ -19,11 +19,9 @@ from projections.declaring.columns import ColumnType
 from projections.declaring.views import Reference
 from projections.planning.planner import plan
 from projections.stores import runs, staging
-from projections.stores.affected import find_affected
-from projections.stores.commit import commit_batch
-from projections.stores.differences import stage_difference
-from projections.stores.slices import cut_slices
 from projections.stores.sqlite import SqliteTableStore
+from projections.stores.staging import commit_batch
+from projections.stores.view_changes import cut_slices, find_affected, stage_difference
 from tests.integration.tickets import CUSTOMERS, DECLARED, Ticket
 
 tickets = Table.from_events(Ticket, key="ticket_id", columns=DECLARED)

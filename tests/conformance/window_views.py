@@ -11,8 +11,8 @@ import sqlalchemy as sa
 from hypothesis import strategies as st
 
 from projections import ProjectionGroup, Table, sql_view
-from projections.declaring.timing.windowed import windowed
 from projections.declaring.timing.windows import cumulative, hopping, session, tumbling
+from projections.declaring.view_decorator import windowed
 from projections.spark.exchange import fetched
 from tests.conformance.followed_views import World, followed, histories_of, random_batches
 from tests.conformance.relational_batches import as_array

@@ -19,7 +19,7 @@ from projections import Environment, ProjectionGroup, open_runner, verify
 from projections.logs.offsets import reached
 from projections.spark.views.view_functions import view_columns
 from projections.stores.arrow import arrow_schema
-from projections.stores.digest import digest_rows
+from projections.stores.comparison import digest_rows
 from sample_app.flights.corrections import Corrections
 from sample_app.flights.demo import write_tables
 from sample_app.flights.flight import Flight

@@ -12,7 +12,7 @@ import threading
 from factfold.cli import main
 from projections import ProjectionGroup, view
 from projections.lifecycle import building
-from projections.lifecycle.building import ProgressMeter
+from projections.lifecycle.progress import ProgressMeter
 from tests.conformance import kiosk
 
 TABLES = {"orders": kiosk.orders, "customers": kiosk.customers}

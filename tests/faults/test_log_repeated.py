@@ -19,8 +19,8 @@ import sqlalchemy as sa
 
 from projections import open_runner, rebuild
 from projections.spark.views.view_functions import view_columns
-from projections.stores import commit, staging
-from projections.stores.digest import digest_rows
+from projections.stores import staging
+from projections.stores.comparison import digest_rows
 from tests.faults.disturbed_log import disturbed, moved
 from tests.integration.log_writer import LogWriter
 from tests.integration.ticket_history import TicketHistory, assert_views_as_expected
@@ -104,7 +104,7 @@ def test_the_planted_fault_is_seen_a_merge_that_does_not_look_at_positions(road,
         connection.execute(sa.insert(state).from_select(columns, sa.select(*(layout.staged.c[c] for c in columns))))
 
     monkeypatch.setattr(staging, "_drop_stale", lambda connection, layout: None)
-    monkeypatch.setattr(commit, "_merge_state", last_wins)
+    monkeypatch.setattr(staging, "_merge_state", last_wins)
     carried_over(views, group, writer, [*log, *log[: len(log) // 2]], parts=2)
     with pytest.raises(AssertionError):
         assert_views_as_expected(views, history)

@@ -14,8 +14,8 @@ import sqlalchemy as sa
 from eventstore.kafka.producer import OutgoingRecord
 from eventstore.topics import partition_of
 from projections import Environment, ProjectionGroup, Table, view
-from projections.lifecycle.building import RebuildProgress
-from projections.lifecycle.runner import follow
+from projections.lifecycle.follower import follow
+from projections.lifecycle.progress import RebuildProgress
 from tests.integration.log_writer import PARTITIONS, LogWriter
 from tests.integration.tickets import DECLARED, Ticket
 from tests.waiting import wait_until

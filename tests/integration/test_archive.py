@@ -20,8 +20,7 @@ from projections.errors import OffsetsLost, ProjectionError
 from projections.logs.offsets import OffsetRange
 from projections.spark import exchange
 from projections.spark.archive import archiver as archiving
-from projections.spark.archive.delta_archive import DeltaArchive, archived_log
-from projections.spark.archive.table import TopicTable
+from projections.spark.archive.delta_archive import DeltaArchive, TopicTable, archived_log
 from projections.spark.reading.kafka_source import KafkaLog
 from tests.errors import raises
 from tests.integration.log_writer import LogWriter

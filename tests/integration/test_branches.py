@@ -21,7 +21,7 @@ from eventstore.kafka.producer import RecordProducer
 from eventstore.schema_registry import RegisteredSchema
 from eventstore.topics import BRANCH_HEADER, DEAD_LETTER_PREFIX
 from projections import branches_status
-from projections.branching.router import RouterCheckpoint
+from projections.branching.checkpoint import RouterCheckpoint
 from projections.declaring.branches import Branches
 from tests.integration import payment_branches
 from tests.integration.log_writer import LogWriter

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from pyspark.sql import functions as F
 
 from projections import ProjectionGroup, Table, view
-from projections.declaring.partials import hidden
+from projections.declaring.columns import hidden
 from projections.errors import InvalidDefinition
 from projections.planning.aggregates import EXACT, EXTREMES, ORDERED, REFUSED, RIGHT
 from projections.planning.plans import analysed_plan, operators

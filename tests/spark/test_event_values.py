@@ -17,7 +17,7 @@ from sqlalchemy import Table as SqlTable
 from eventstore import Aggregate, event
 from eventstore.event_types import event_type_of
 from projections import Stream, Table, on
-from projections.declaring.event_versions import EventVersions
+from projections.declaring.streams import EventVersions
 from projections.errors import UndecodableRecord
 from projections.spark.events import decode
 from projections.spark.events.decode import Decoder

@@ -13,7 +13,7 @@ from eventstore.event_types import event_type_of
 from eventstore.fields.serialization import AvroEncoder
 from eventstore.schema_registry import RegisteredSchema
 from projections import Stream, Table, on
-from projections.declaring.event_versions import EventVersions
+from projections.declaring.streams import EventVersions
 from projections.errors import UndecodableRecord
 from projections.logs.set_aside import SetAside
 from projections.spark.failures import described

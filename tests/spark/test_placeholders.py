@@ -20,7 +20,7 @@ from cdc.changes.rules import FIELD_UNAVAILABLE, UNAVAILABLE
 from eventstore.schema_registry import RegisteredSchema
 from projections import Table
 from projections.logs.port import arrow_record_schema
-from projections.spark.changes.unavailable import is_unavailable
+from projections.spark.changes.bit_fields import is_unavailable
 from projections.spark.failures import FAULT
 from projections.spark.kinds import Reduction, kind_of
 from tests.rows import each_row

@@ -19,12 +19,12 @@ from pyspark.sql import functions as F
 
 from projections.errors import CodeFailed, ProjectionError, SparkFailed, UnsupportedValue, passes
 from projections.spark import python_workers
-from projections.spark.counting import RecordCounts
+from projections.spark.bulk import RecordCounts
 from projections.spark.exchange import DRIVER_ROWS, write
 from projections.spark.failures import described
 from projections.spark.python_workers import settled
 from projections.spark.session import own_session
-from projections.stores.embedded_rows import SqliteTarget
+from projections.stores.arrow import SqliteTarget
 from tests.errors import raises
 from tests.rows import each_row
 

@@ -10,8 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from projections import ProjectionGroup, Table, sql_view
-from projections.declaring.sql_queries import Query
-from projections.declaring.sql_views import SqlFunction
+from projections.declaring.sql_views import Query, SqlFunction
 from projections.errors import InvalidDefinition
 from projections.spark.session import small_batch_session
 from projections.spark.views.view_functions import view_columns

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from projections import ProjectionGroup, Table, join_as_of, join_within, session, sliding, tumbling, view, windowed
 from projections.declaring.timing.promises import Reach
 from projections.errors import InvalidDefinition
-from projections.spark.views.frames import call, handed
+from projections.spark.views.partials import call, handed
 from projections.spark.views.view_functions import view_columns
 from projections.testing.trial import ViewTrial
 from tests.integration.payments import entries_of

@@ -16,9 +16,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType, TimestampType
 
 from projections import ProjectionGroup, Table, view
-from projections.declaring.timing.lengths import DAY, Length
-from projections.declaring.timing.windowed import windowed
+from projections.declaring.timing.promises import DAY, Length
 from projections.declaring.timing.windows import Grid, cumulative, hopping, session, tumbling
+from projections.declaring.view_decorator import windowed
 from projections.errors import InvalidDefinition
 from projections.spark.views.view_functions import view_columns
 from tests.errors import raises

@@ -26,9 +26,9 @@ from projections.errors import (
     ProjectionError,
     TableStoreUnavailable,
 )
-from projections.lifecycle.building import ProgressMeter, RebuildProgress, counted_once
+from projections.lifecycle.follower import Follower
+from projections.lifecycle.progress import ProgressMeter, RebuildProgress, counted_once
 from projections.lifecycle.rebuild import RebuildReport
-from projections.lifecycle.runner import Follower
 from projections.stores.roles import runner_of
 from projections.stores.sqlite import SqliteTableStore
 from tests.commands import factfold

@@ -18,7 +18,7 @@ from eventstore.store import Category, FenceStatus
 from factfold.watching.metrics import WatchMetrics, write_compared, write_verified
 from projections import ArchiveMetrics, RouterMetrics, ViewVerdict
 from projections.branching.router import BranchesStatus
-from projections.spark.archive.appended import Appended
+from projections.spark.archive.archiver import Appended
 from projections.stores.runs import Run, RunState
 from tests.unit.cdc.test_supervisor import Cluster
 

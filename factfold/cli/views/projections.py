@@ -33,8 +33,8 @@ from projections.errors import NoServingGeneration, TableStoreUnavailable
 
 if TYPE_CHECKING:
     from projections import BatchReport, Environment, ProjectionGroup, ViewVerdict
-    from projections.lifecycle.building import OnProgress, RebuildProgress
     from projections.lifecycle.cutover import ViewComparison
+    from projections.lifecycle.progress import OnProgress, RebuildProgress
     from projections.lifecycle.rebuild import RebuildReport
     from projections.spark.reading.kafka_source import KafkaLog, OpenKafkaLog
     from projections.spark.reading.store_source import OpenStoreLog, StoreLog

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from projections import Archiver
     from projections.branching.router import Router
     from projections.logs.layers import Extent
-    from projections.spark.archive.appended import Appended
+    from projections.spark.archive.archiver import Appended
     from projections.spark.archive.verifying import ArchiveVerdict
 
 branches = Commands("Branches: put each record of a topic into exactly one topic.")

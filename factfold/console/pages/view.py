@@ -31,7 +31,7 @@ from factfold.console.parts import Part, Problem
 from factfold.console.sources import Clients, Look, Reading, Sources
 from projections.declaring.tables import ChangelogTable
 from projections.declaring.views import with_noted
-from projections.stores.record_keys import key_decoder, key_text
+from projections.stores.compared import key_decoder, key_text
 
 if TYPE_CHECKING:
     from projections import ProjectionGroup

@@ -4,24 +4,129 @@ A pattern is a program, as regular expressions are in Pike's machine: threads, t
 before an instruction that takes or passes over the next row. A thread that comes to where a preferred one stands, with
 equal states of what conditions look at, has the same future, and ends. So a row costs at most one thread for each place
 of the program and each set of states: nothing is tried twice, where backtracking may try exponentially often.
+
+The instructions of a program take a row, pass one over, or lead on.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from projections.declaring.predicates import Predicate
-from projections.declaring.timing.deciding import Deciding, Partition, States, begun, moved
-from projections.declaring.timing.patterns import Pattern
-from projections.declaring.timing.programs import DONE, Fork, Pass, Program
+from projections.declaring.timing.deciding import Deciding, Partition, States, Test, begun, moved
+from projections.declaring.timing.patterns import Either as EitherStep
+from projections.declaring.timing.patterns import FollowedBy, Label, Pattern, Repeated, Step, Then
 from projections.errors import PatternTooWide, pattern_too_wide
 
+DONE: Final = 0  # the place of the instruction that ends a match
 MOST_THREADS: Final = 10_000  # before a row: that many different sets of values were seen on the way to it
 
 Path = tuple[int, str, Any] | None  # the row taken last, its label, and the path before
+
+
+@dataclass(frozen=True)
+class Take:
+    """A row that a label takes; without a test, any."""
+
+    label: str
+    test: Test | None
+    next: int
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A row between two steps, unless it meets a condition; ``next`` is the fork before it."""
+
+    unless: Test | None
+    next: int
+
+
+@dataclass(frozen=True)
+class Fork:
+    """Several ways on, the preferred one first."""
+
+    ways: tuple[int, ...]
+
+
+Instruction = Take | Pass | Fork
+
+
+class Program:
+    """The instructions of a pattern, from ``entry`` on to `DONE`, and the tests of its labels.
+
+    ``landings`` has for each place what it leads to without a row.
+    """
+
+    def __init__(self, pattern: Pattern, deciding: Deciding) -> None:
+        self._deciding = deciding
+        self.tests: Mapping[str, Test | None] = {
+            name: None if one.condition is None else deciding.test(one.condition)
+            for name, one in pattern.labels.items()
+        }
+        self._unless: dict[int, Test | None] = {}
+        self.instructions: list[Instruction] = [Fork(())]
+        self.entry = self._add(pattern.step, DONE)
+        self.landings = [tuple(dict.fromkeys(self._landing(place))) for place in range(len(self.instructions))]
+
+    def _add(self, step: Step, following: int) -> int:
+        """The place of a step's first instruction; it is followed by the instruction at another place."""
+        match step:
+            case Label(name):
+                return self._place(Take(name, self.tests[name], following))
+            case Then(left, right):
+                return self._add(left, self._add(right, following))
+            case FollowedBy():
+                return self._apart(step, following)
+            case EitherStep(options):
+                return self._place(Fork(tuple(self._add(one, following) for one in options)))
+            case Repeated():
+                return self._repeated(step, following)
+        raise TypeError(f"{type(step).__name__} is no step of a pattern")
+
+    def _apart(self, step: FollowedBy, following: int) -> int:
+        after, fork = self._add(step.right, following), self._place(Fork(()))
+        self.instructions[fork] = Fork((after, self._place(Pass(self._test_between(step), fork))))
+        return self._add(step.left, fork)
+
+    def _test_between(self, step: FollowedBy) -> Test | None:
+        """One test for all repetitions of a step."""
+        if id(step) not in self._unless:
+            self._unless[id(step)] = None if step.unless is None else self._deciding.test(step.unless)
+        return self._unless[id(step)]
+
+    def _repeated(self, step: Repeated, following: int) -> int:
+        entry = following
+        if step.most is None:
+            entry = self._place(Fork(()))
+            self.instructions[entry] = _fork(self._add(step.step, entry), following, greedy=step.greedy)
+        for _ in range((step.most or step.least) - step.least):
+            entry = self._place(_fork(self._add(step.step, entry), following, greedy=step.greedy))
+        for _ in range(step.least):
+            entry = self._add(step.step, entry)
+        return entry
+
+    def _landing(self, place: int) -> Iterator[int]:
+        """The places at which a row is awaited from a place on, or `DONE`, the preferred one first.
+
+        No way leads back without a row: what is repeated has one.
+        """
+        instruction = self.instructions[place]
+        if place != DONE and isinstance(instruction, Fork):
+            for way in instruction.ways:
+                yield from self._landing(way)
+        else:
+            yield place
+
+    def _place(self, instruction: Instruction) -> int:
+        self.instructions.append(instruction)
+        return len(self.instructions) - 1
+
+
+def _fork(again: int, on: int, *, greedy: bool) -> Fork:
+    return Fork((again, on) if greedy else (on, again))
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from projections.declaring.columns import ColumnType
-from projections.declaring.event_fields import FieldKind, check_leaf, kind_at, paths
-from projections.declaring.filtering import row_schema
+from projections.declaring.event_fields import FieldKind, check_leaf, kind_at, paths, row_schema
 from projections.declaring.predicates import Predicate, family_of, leaves
 from projections.declaring.timing.operands import (
     PREVIOUS,

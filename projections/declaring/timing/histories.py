@@ -12,10 +12,10 @@ import inspect
 from collections.abc import Iterable
 
 from projections.declaring.binding import bind
-from projections.declaring.event_versions import EventVersions
 from projections.declaring.naming import checked_identifier
+from projections.declaring.streams import EventVersions
 from projections.declaring.tables import ChangelogTable, EventTable, Table, VersionTable
-from projections.declaring.timing.lengths import Lasting, exact
+from projections.declaring.timing.promises import Lasting, exact
 from projections.declaring.timing.validity import CURRENT, Validity
 from projections.declaring.view_topics import ViewTopic
 from projections.declaring.views import View
@@ -50,7 +50,7 @@ def history(
     Examples:
         >>> customer_history = history("customer_history", customers, keep="365 days")
     """
-    from projections.spark.timing.history import History  # needs the extra spark
+    from projections.spark.timing.windowing import History  # needs the extra spark
 
     checked_identifier(name, what="view")
     checked_identifier(named, what="validity")
@@ -74,7 +74,7 @@ def _versions(name: str, table: Table) -> VersionTable | EventVersions:
         case ChangelogTable():
             return table.versions()
         case EventTable() if table.setters is not None:
-            return EventVersions(table.topic, table.key, table.columns, folded=table)
+            return EventVersions.of(table)
         case EventTable():
             raise InvalidDefinition(
                 f"history {name!r} is of a table that evolve folds, whose states between events are not stored",

@@ -7,23 +7,76 @@ row on; after a match, from the row that the pattern's ``skip_…`` says.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any, Final, Literal, NoReturn
 
 from projections.declaring.event_fields import paths
 from projections.declaring.naming import checked_identifier
 from projections.declaring.predicates import Path, Predicate, TypeTest, leaves, required
-from projections.declaring.timing import shapes
-from projections.declaring.timing.lengths import Lasting, Length, exact, positive
 from projections.declaring.timing.operands import PREVIOUS, OfRow, Rows, Slot, Taken, terms
-from projections.declaring.timing.shapes import Shape
+from projections.declaring.timing.promises import Lasting, Length, exact, positive
 from projections.errors import InvalidDefinition
 
 _MOST_STEPS: Final = 1_000  # of a pattern with its repetitions written out: more is a mistake
 
 After = Literal["past last", "next row", "first", "last"]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What all matches of a step have in common.
+
+    ``first`` are the labels that its first row may have, ``fewest`` says how many rows of a label a match has at least,
+    ``size`` how many labels it has with its repetitions written out.
+    """
+
+    may_be_empty: bool
+    unbounded: bool
+    first: frozenset[str]
+    fewest: Mapping[str, int]
+    size: int
+
+    def then(self, other: Shape, *, apart: bool = False) -> Shape:
+        """One step after the other; ``apart`` if any rows may lie between."""
+        return Shape(
+            self.may_be_empty and other.may_be_empty,
+            apart or self.unbounded or other.unbounded,
+            self.first | (other.first if self.may_be_empty else frozenset()),
+            Counter(self.fewest) + Counter(other.fewest),
+            self.size + other.size,
+        )
+
+    def repeated(self, least: int, most: int | None) -> Shape:
+        """The step ``least`` to ``most`` times."""
+        return replace(
+            self,
+            may_be_empty=self.may_be_empty or least == 0,
+            unbounded=self.unbounded or most is None,
+            fewest={name: least * count for name, count in self.fewest.items()},
+            size=self.size * (least + 1 if most is None else most),
+        )
+
+
+def of_label(name: str) -> Shape:
+    """One row of a label."""
+    return Shape(False, False, frozenset({name}), {name: 1}, 1)
+
+
+def either(options: Sequence[Shape]) -> Shape:
+    """One of several steps."""
+    fewest: Counter[str] = reduce(
+        lambda common, one: common & Counter(one.fewest), options[1:], Counter(options[0].fewest)
+    )
+    return Shape(
+        any(one.may_be_empty for one in options),
+        any(one.unbounded for one in options),
+        frozenset().union(*(one.first for one in options)),
+        fewest,
+        sum(one.size for one in options),
+    )
 
 
 class Step:
@@ -123,7 +176,7 @@ class Label(Step, Rows):
     @property
     def shape(self) -> Shape:
         """One row."""
-        return shapes.of_label(self.name)
+        return of_label(self.name)
 
     def __str__(self) -> str:
         return self.name
@@ -194,7 +247,7 @@ class Either(Step):
     @cached_property
     def shape(self) -> Shape:
         """The rows of any."""
-        return shapes.either([one.shape for one in self.options])
+        return either([one.shape for one in self.options])
 
     def __str__(self) -> str:
         return f"({' | '.join(map(str, self.options))})"

@@ -20,7 +20,7 @@ import zoneinfo
 from dataclasses import dataclass, field
 from typing import Final
 
-from projections.declaring.timing.lengths import DAY, Lasting, Length, exact, positive
+from projections.declaring.timing.promises import DAY, Lasting, Length, exact, positive
 from projections.declaring.views import Columns, Input, as_columns
 from projections.errors import InvalidDefinition
 

@@ -22,9 +22,7 @@ from projections.logs.layers import ArchivableLog, Extent, require_same
 from projections.logs.offsets import OffsetRange, bounded
 from projections.logs.port import OpenLog
 from projections.logs.ranges import deletions_lost
-from projections.spark.archive.appended import Appended
-from projections.spark.archive.delta_archive import SMALL_BYTES, DeltaArchive
-from projections.spark.archive.table import TopicTable
+from projections.spark.archive.delta_archive import SMALL_BYTES, DeltaArchive, TopicTable
 from projections.spark.failures import described
 from projections.spark.reading.kafka_source import KafkaLog
 from projections.spark.session import end_session, open_session
@@ -51,6 +49,19 @@ LAST: Final = Family(
     "When all topics were last archived to their ends.",
     ("name",),
 )
+
+
+@dataclass(frozen=True)
+class Appended:
+    """One append: the topic, the offsets it spans, of which markers of transactions hold no record, and its seconds.
+
+    ``waiting`` is how many more the topic had when the append began.
+    """
+
+    topic: str
+    offsets: int
+    waiting: int
+    seconds: float
 
 
 @dataclass(frozen=True)

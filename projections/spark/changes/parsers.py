@@ -10,12 +10,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from cdc.changes.change_records import avro_name, fields_of, without_logical_types
-from cdc.changes.rules import (
-    FIELD_AFTER,
-    FIELD_BEFORE,
-    FIELD_EPOCH,
-    FIELD_UNAVAILABLE,
-)
+from cdc.changes.rules import FIELD_AFTER, FIELD_BEFORE, FIELD_EPOCH, FIELD_UNAVAILABLE
 from cdc.changes.semantic_types import Form
 from eventstore.fields.serialization import FRAME
 from eventstore.schema_registry import RegisteredSchema

@@ -31,8 +31,7 @@ from cdc.changes.semantic_types import (
     Form,
 )
 from projections.declaring.columns import ColumnType
-from projections.spark.changes.bit_fields import base64_of, bits, unscaled
-from projections.spark.changes.unavailable import is_unavailable
+from projections.spark.changes.bit_fields import base64_of, bits, is_unavailable, unscaled
 from projections.spark.nesting import JSON_NULL, canonical
 
 _MICROS: Final = 1_000_000

@@ -9,8 +9,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
 
-from projections.declaring.event_versions import FROM, TO
-from projections.declaring.tables import VALID_FROM, VersionTable
+from projections.declaring.tables import FROM, TO, VALID_FROM, VersionTable
 from projections.planning.plans import OF_KEY, OF_TABLE
 from projections.spark.changes.change_events import missing, prepare_changes
 from projections.spark.changes.parsers import parser_of

@@ -15,11 +15,8 @@ from eventstore.fields.field_types import Field, FieldType
 from eventstore.personal.sealing import KEY_ID
 from eventstore.schema_registry import RegisteredSchema, is_sealed
 from projections.declaring.any_table import sealed_parts
-from projections.declaring.avro_records import spelled_out, value_type
-from projections.declaring.columns import ColumnType, from_avro
-from projections.declaring.event_versions import EventVersions
-from projections.declaring.setters import Setter
-from projections.declaring.streams import EventStream
+from projections.declaring.columns import ColumnType, Setter, from_avro, spelled_out, value_type
+from projections.declaring.streams import EventStream, EventVersions
 from projections.declaring.tables import EventTable, set_at
 from projections.errors import InvalidDefinition
 from projections.spark.events.decode import Decoder

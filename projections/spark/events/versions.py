@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from projections.declaring.event_versions import FROM, SETS, TO, EventVersions
-from projections.declaring.tables import VALID_FROM
+from projections.declaring.streams import EventVersions
+from projections.declaring.tables import FROM, SETS, TO, VALID_FROM
 from projections.spark.events.decode import Decoder
 from projections.spark.events.fold import OfStreams, key_column, kind_number, order_of, set_values
 from projections.spark.failures import FAULT, fault

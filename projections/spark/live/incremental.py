@@ -24,22 +24,27 @@ from projections.planning.planner import ViewPlan, plan
 from projections.spark.events.evolve import EvolvedFold
 from projections.spark.exchange import are_few, fetched, few_rows, in_table_order, read, write
 from projections.spark.failures import described
+from projections.spark.judging import with_floor
 from projections.spark.kinds import Reduction, kind_of
-from projections.spark.late_events import with_floor
 from projections.spark.live.prepared import Build, PreparedQueries
 from projections.spark.reading.records import Rows, left_out, read_records
 from projections.spark.views.disclosing import Disclosure
 from projections.spark.views.partials import brought_forward, stored_columns
-from projections.stores import gaps, retained, staging
-from projections.stores.affected import find_affected
+from projections.stores import forgetting, staging
 from projections.stores.arrow import Target
 from projections.stores.aside import note_late, note_set_aside
-from projections.stores.commit import commit_batch
-from projections.stores.differences import cut_changes, drop_marked, has_marked, stage_difference
 from projections.stores.layout import GenerationLayout, PartialLayout, TableLayout, ViewLayout
 from projections.stores.runs import Run
-from projections.stores.slices import cut_slices
 from projections.stores.sql import TableStore
+from projections.stores.staging import commit_batch
+from projections.stores.view_changes import (
+    cut_changes,
+    cut_slices,
+    drop_marked,
+    find_affected,
+    has_marked,
+    stage_difference,
+)
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
@@ -155,7 +160,7 @@ class LiveBatches:
     def streams_with_gaps(self, place: TableLayout) -> list[tuple[str, int]]:
         """From the rows that the last failed attempt staged."""
         with self._store.transaction() as connection:
-            return gaps.streams_with_gaps(connection, place)
+            return staging.streams_with_gaps(connection, place)
 
     def apply(self, offsets: OffsetRange) -> BatchReport:
         """Carry one range into the views, or raise and leave everything as it was."""
@@ -163,7 +168,7 @@ class LiveBatches:
         with described(f"projection group {self.group.name}"):
             with report.step("prepare"), self._store.staging(self.run) as connection:
                 mark = staging.begin(connection, self.layout)
-                floor = retained.floor(connection, self.layout)
+                floor = forgetting.floor(connection, self.layout)
             changed = self._stage(offsets, floor, report)
             for views in self.layout.levels if changed else ():
                 self._stage_views(views, report)
@@ -237,7 +242,7 @@ class LiveBatches:
 
         written = self._write(f"table.{tables.staged.name}", staged, inputs, self._target(tables.staged), rows=rows)
         with store.staging(self.run) as connection:
-            are_late = retained.leave_out(connection, self.layout, tables)
+            are_late = forgetting.leave_out(connection, self.layout, tables)
             staging.complete(connection, tables)
         if are_late:
             self._stage_late(tables, raw, floor, rows)
@@ -271,7 +276,7 @@ class LiveBatches:
             elif self._add_up(view, view.partials, report):
                 self._compute(view, self._marked_slices(view, walk, report), report)
             with report.step("difference"), store.staging(self.run) as connection:
-                frozen = retained.frozen_before(connection, self.layout, view)
+                frozen = forgetting.frozen_before(connection, self.layout, view)
                 report.upserts, report.retractions = stage_difference(connection, view, walk, frozen=frozen)
         return report
 

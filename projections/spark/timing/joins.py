@@ -8,13 +8,12 @@ from typing import Final, Literal
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from projections.declaring.timing import lengths
-from projections.declaring.timing.lengths import Lasting
+from projections.declaring.timing import promises
+from projections.declaring.timing.promises import Lasting
 from projections.declaring.views import as_columns
 from projections.errors import InvalidDefinition
-from projections.spark.timing.closest import DIRECTIONS, Direction, Search
 from projections.spark.timing.row_columns import in_order, key_of, require_columns
-from projections.spark.timing.sides import RIGHT, Columns, Pairs, Sides, Taken, sides_of
+from projections.spark.timing.sides import DIRECTIONS, RIGHT, Columns, Direction, Pairs, Search, Sides, Taken, sides_of
 
 How = Literal["inner", "left", "right", "full", "semi", "anti"]
 
@@ -123,7 +122,7 @@ def join_as_of(
 
 
 def _bounds(lower: Lasting, upper: Lasting) -> tuple[int, int]:
-    first, last = lengths.exact(lower, what="lower"), lengths.exact(upper, what="upper")
+    first, last = promises.exact(lower, what="lower"), promises.exact(upper, what="upper")
     if first > last:
         raise InvalidDefinition(
             f"join_within has no time between its lower bound, {lower}, and its upper one, {upper}",
@@ -154,7 +153,7 @@ def _alone(right: DataFrame, sides: Sides) -> DataFrame:
 def _reach(tolerance: Lasting | None) -> int | None:
     if tolerance is None:
         return None
-    micros = lengths.exact(tolerance, what="tolerance")
+    micros = promises.exact(tolerance, what="tolerance")
     if micros < 0:
         raise InvalidDefinition(
             f"tolerance {str(tolerance)!r} is negative", remedy="give the distance: direction says on which side"

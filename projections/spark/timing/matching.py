@@ -19,24 +19,19 @@ from typing import Any, Final, Literal
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType
+from pyspark.sql.types import DataType, DecimalType, LongType, StringType, StructField, StructType
 
 from projections.declaring.columns import ColumnType
-from projections.declaring.filtering import row_schema
+from projections.declaring.event_fields import row_schema
 from projections.declaring.predicates import Both, Either, Predicate
 from projections.declaring.timing.automaton import Automaton
-from projections.declaring.timing.checking import (
-    check_measure,
-    check_pattern,
-    columns_computed,
-    columns_of,
-    own_name,
-)
+from projections.declaring.timing.checking import check_measure, check_pattern, columns_computed, columns_of, own_name
 from projections.declaring.timing.operands import PREVIOUS, Taken, is_plain
 from projections.declaring.timing.patterns import Pattern, Step, as_pattern
 from projections.declaring.views import Columns, as_columns
 from projections.errors import InvalidDefinition
 from projections.planning.plans import ANY_TIME, ENTRY, LOOKS, NUMBERED, PARTITION, ROW_KEY
+from projections.spark.nesting import column_type
 from projections.spark.python_workers import settled
 from projections.spark.timing.matches import (
     DECIDED,
@@ -52,7 +47,6 @@ from projections.spark.timing.matches import (
 )
 from projections.spark.timing.row_columns import in_order, key_of, require_columns, require_time
 from projections.spark.views.conditions import condition
-from projections.spark.views.view_functions import column_type
 
 _MOST_DIGITS: Final = 38
 _AVERAGED: Final = 4  # digits that an average has more, as Spark's has
@@ -98,7 +92,6 @@ def match_pattern(
     own = as_columns(key) or key_of(rows)
     asked = _Asked(rows, as_pattern(pattern), as_columns(by), time, as_columns(order), own, measures or {})
     layout = asked.layout(per, labelled)
-    from pyspark.sql.types import StructField, StructType
 
     schema = StructType(
         [StructField(name, asked.type_of(one), True, asked.marks(name, one)) for name, one in layout.outputs.items()]
@@ -190,8 +183,6 @@ class _Asked:
 
     def type_of(self, output: Output) -> DataType:
         """The type of a column of the result."""
-        from pyspark.sql.types import DecimalType, LongType, StringType
-
         match output:
             case OfFirst(column) | OfEach(column):
                 return self._kinds[column]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from projections.declaring.views import Input, Within
-from projections.planning.conjuncts import conditions
+from projections.planning.expressions import conditions
 from projections.planning.partition_rows import EQUAL
 from projections.planning.partitions import BY_VALUE
 from projections.planning.plans import Node, attribute_of

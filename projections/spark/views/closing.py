@@ -8,8 +8,8 @@ from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
+from projections.declaring.columns import SCOPE
 from projections.declaring.naming import is_column
-from projections.declaring.partials import SCOPE
 from projections.declaring.views import InferredReferences, Input, View
 from projections.planning.plans import Node
 from projections.planning.rows import Untraceable

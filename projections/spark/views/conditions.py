@@ -17,8 +17,7 @@ from pyspark.sql import functions as F
 
 from eventstore.schema_registry import RegisteredSchema
 from projections.declaring.columns import ColumnType
-from projections.declaring.event_fields import FieldKind, check_against, kind_at
-from projections.declaring.filtering import row_schema
+from projections.declaring.event_fields import FieldKind, check_against, kind_at, row_schema
 from projections.declaring.predicates import (
     OPERATORS,
     Absence,

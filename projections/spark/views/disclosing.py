@@ -20,7 +20,7 @@ from eventstore.fields.upcasting import name_taken
 from eventstore.personal.sealing import SealedField
 from eventstore.schema_registry import RegisteredSchema, unknown_schema
 from projections.declaring.any_table import AnyTable, sealed_parts
-from projections.declaring.setters import Setter
+from projections.declaring.columns import Setter
 from projections.errors import keys_missing
 from projections.spark.python_workers import settled
 from projections.spark.reading.records import Rows

@@ -3,6 +3,10 @@
 Of every aggregate a group stores the number of its values (``_count_0``), and their sum (``_sum_0``), or the least
 (``_min_0``) or greatest of them (``_max_0``). What changed rows contributed before is subtracted, what they contribute
 now is added. If a least value is removed, any other one may follow: such groups are marked, to be computed whole.
+
+The DataFrames that a view's function is called with are prepared alike for a live batch's slices and whole tables. What
+``join_versions`` has to know of a column travels in the column's metadata, which Spark keeps through selections,
+filters and joins.
 """
 
 from __future__ import annotations
@@ -15,13 +19,17 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from projections.declaring.columns import ColumnType
-from projections.declaring.partials import AFTER, BEFORE, GROUPS, LONG, ROWS, WHOLE, hidden
+from projections.declaring.any_table import AnyTable
+from projections.declaring.columns import AFTER, BEFORE, GROUPS, LONG, ROWS, WHOLE, ColumnType, hidden
+from projections.declaring.tables import Table
 from projections.declaring.views import View
 from projections.planning.plans import java
 from projections.spark.exchange import in_table_order
+from projections.spark.kinds import kind_of as kind_of_table
+from projections.spark.nesting import opened_up
+from projections.spark.table_kind import marked, marks_of_key
 from projections.spark.views.catalyst import as_column, as_expression
-from projections.spark.views.frames import call
+from projections.spark.views.conditions import row_condition
 from projections.spark.views.grouping import Grouping, Measure, taken_apart
 
 _INTEGERS: Final = ("tinyint", "smallint", "int", "bigint")
@@ -32,6 +40,34 @@ _ORDERED: Final[Mapping[str, ColumnType]] = {
 }  # fmt: skip
 _EXTREMES: Final = ("min", "max")
 _SIGN: Final = "_sign"  # of a part: stored 0, gained 1, lost -1
+
+
+def call(view: View, rows: Mapping[str, DataFrame]) -> DataFrame:
+    """The result of a view's function; ``rows`` holds, by table, the columns that a slice of it has."""
+    result: DataFrame = view(*handed(view, rows))
+    return result
+
+
+def handed(view: View, rows: Mapping[str, DataFrame]) -> list[DataFrame]:
+    """The function's arguments: versions with their validity, event times and references to versions marked.
+
+    Lists, maps and records are Spark's own. Of a table with a condition they are the rows that it accepts. Up to here
+    it has all of them: what a batch reaches includes the rows that met the condition before, and a late record of one
+    that does not finds its newer row.
+    """
+    accepted = {name: _accepted(rows[name], view.table(name)) for name in view.tables}
+    return [opened_up(_handed(view, name, some), view.table(name).opened) for name, some in accepted.items()]
+
+
+def _accepted(rows: DataFrame, table: AnyTable) -> DataFrame:
+    return rows if table.condition is None else rows.where(row_condition(table.condition, table.opened))
+
+
+def _handed(view: View, name: str, rows: DataFrame) -> DataFrame:
+    table, partitioned = view.table(name), bool(view.by)
+    if isinstance(table, Table):
+        return kind_of_table(table).handed(rows, name, partitioned=partitioned)
+    return marked(rows, marks_of_key(table) if partitioned else {})
 
 
 @dataclass(frozen=True)

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import structlog
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructField, StructType
 
 from projections.declaring.any_table import AnyTable, require_flat
 from projections.declaring.binding import check, may_not_match, require_all_reached
-from projections.declaring.checked_finals import require_time
-from projections.declaring.columns import ColumnType, Kind
-from projections.declaring.group import ProjectionGroup
+from projections.declaring.columns import SCOPE, ColumnType, hidden
+from projections.declaring.group import ProjectionGroup, require_time
 from projections.declaring.naming import checked_columns
-from projections.declaring.partials import SCOPE, hidden
 from projections.declaring.timing.promises import require_row_time
 from projections.declaring.views import InferredReferences, Planned, View, view_behind
-from projections.errors import InvalidDefinition, SparkFailed
-from projections.planning.conjuncts import require_no_null_answer
-from projections.planning.inference import inferred
-from projections.planning.lineage import require_own_key, require_traced
+from projections.errors import InvalidDefinition
+from projections.planning.expressions import require_no_null_answer
+from projections.planning.lineage import inferred, require_own_key, require_traced
 from projections.planning.partitions import require_partitioned
 from projections.planning.personal import personal_columns as personal_in
 from projections.planning.planner import plan as walk
@@ -40,24 +38,16 @@ from projections.planning.plans import (
     role,
 )
 from projections.planning.rows import Rows, Untraceable, require_merged_sessions
-from projections.spark.failures import described
+from projections.spark.failures import analysed
+from projections.spark.nesting import column_type
 from projections.spark.views.blocks import StageFunction
-from projections.spark.views.frames import handed
 from projections.spark.views.normal_form import normal_form
-from projections.spark.views.partials import partials_of
+from projections.spark.views.partials import handed, partials_of
 from projections.spark.views.stages import cut
 
 log = structlog.get_logger()
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import DataType, StructType
 
-_KINDS: Mapping[str, Kind] = {
-    "string": "string", "tinyint": "int", "smallint": "int", "int": "int", "bigint": "long", "float": "double",
-    "double": "double", "boolean": "boolean", "timestamp": "timestamp", "date": "date", "binary": "binary",
-}  # fmt: skip
-_SPARKS_OWN = re.compile(r"^\[[A-Z_.]+\] | SQLSTATE: .*")  # around what its errors say
 # Operators that look beyond the rows a key references.
 _REFUSED = {
     "Window": "a window over the whole table", "GlobalLimit": "a limit", "LocalLimit": "a limit", "Tail": "a limit",
@@ -73,7 +63,7 @@ _SAME = "a view must return the same for the same rows: let an event or a column
 def view_columns(spark: SparkSession, group: ProjectionGroup) -> Mapping[str, Mapping[str, ColumnType]]:
     """The columns of every view of the group, by planning its function over empty tables; once a process.
 
-    Partial aggregates are among them, under names that no column of a view has (``projections.declaring.partials``).
+    Partial aggregates are among them, under names that no column of a view has (``projections.declaring.columns``).
     Raises InvalidDefinition, naming the view.
     """
     return _planned(spark, group)[0]
@@ -112,7 +102,7 @@ def _stages(
         return [_stage(spark, group, stage, columns) for stage in view.declared.stages]
     view.declared.stages = ()
     known = _resolved(group, view, columns)
-    with _refused_by_spark(known):
+    with analysed(known.name, known.place):
         result, plan = _analysed(spark, known)
     if view.key == known.table(known.root).key:
         try:
@@ -138,7 +128,7 @@ def _stage(
 ) -> tuple[View, Node]:
     known = _resolved(group, view, columns)
     _require_sound_if_known(known)
-    with _refused_by_spark(known):
+    with analysed(known.name, known.place):
         result, plan = _analysed(spark, known)
     columns[view.name] = _columns_of(known, result, plan)
     return known, plan
@@ -148,11 +138,11 @@ def _resolved(group: ProjectionGroup, view: View, columns: Mapping[str, Mapping[
     return next(known for known in group.resolved(columns).all_views if known.name == view.name)
 
 
-def _cut(spark: SparkSession, view: View, known: View, result: DataFrame, analysed: Node) -> None:
+def _cut(spark: SparkSession, view: View, known: View, result: DataFrame, first: Node) -> None:
     """Set the stages of a query; InvalidDefinition."""
     assert isinstance(view.declared, Planned)  # noqa: S101 - the caller looked
-    with _untraceable_refused(known), _refused_by_spark(known):
-        require_no_null_answer(analysed)
+    with _untraceable_refused(known), analysed(known.name, known.place):
+        require_no_null_answer(first)
         plan = plan_of(normal_form(spark, result))
         *before, last = cut(spark, known, view.tables, plan, result.columns)
         if view.key and last.by:
@@ -179,23 +169,6 @@ def _analysed(spark: SparkSession, view: View) -> tuple[DataFrame, Node]:
         with _untraceable_refused(view):
             require_merged_sessions(plan)
     return result, plan
-
-
-@contextmanager
-def _refused_by_spark(view: View) -> Iterator[None]:
-    """Say of a query that Spark cannot analyse that its definition is wrong: to start again would change nothing."""
-    from pyspark.errors import AnalysisException
-
-    try:
-        with described(f"view {view.name}"):
-            yield
-    except SparkFailed as failed:
-        if not isinstance(failed.__cause__, AnalysisException):
-            raise
-        cause = _SPARKS_OWN.sub("", failed.message)
-        raise InvalidDefinition(
-            f"Spark cannot read view {view.name!r}: {cause}", remedy="correct its query", place=view.place
-        ) from failed
 
 
 def _require_sound_if_known(view: View) -> None:
@@ -236,7 +209,6 @@ def _no_rows(spark: SparkSession, schema: StructType | str) -> DataFrame:
 
 
 def _required(view: View, result: object) -> DataFrame:
-    from pyspark.sql import DataFrame
 
     if isinstance(result, DataFrame):
         return result
@@ -249,8 +221,6 @@ def _required(view: View, result: object) -> DataFrame:
 
 def _marked(schema: StructType, name: str) -> StructType:
     """The columns of a parameter, each of which says whose it is, wherever a plan takes it."""
-    from pyspark.sql.types import StructField, StructType
-
     return StructType([StructField(f.name, f.dataType, f.nullable, {**f.metadata, ROLE: name}) for f in schema.fields])
 
 
@@ -286,43 +256,6 @@ def _tables(view: View) -> dict[str, AnyTable]:
 
 def _ddl(columns: Mapping[str, ColumnType]) -> str:
     return ", ".join(f"`{name}` {column.ddl}" for name, column in columns.items())
-
-
-def column_type(kind: DataType, place: str) -> ColumnType:
-    """The type of a column of Spark's; InvalidDefinition for one that no view has."""
-    from pyspark.sql.types import ArrayType, MapType, StructType
-
-    if isinstance(kind, ArrayType | MapType | StructType):
-        return ColumnType("string", shape=_shape(kind, place))
-    simple = kind.simpleString()
-    if digits := re.fullmatch(r"decimal\((\d+),(\d+)\)", simple):
-        return ColumnType("decimal", int(digits[1]), int(digits[2]))
-    if simple in _KINDS:
-        return ColumnType(_KINDS[simple])
-    raise InvalidDefinition(
-        f"a view column cannot be of type {simple}", remedy="select its parts, or cast it", place=place
-    )
-
-
-def _shape(kind: DataType, place: str) -> str:
-    """The type as a stored column has it, in Spark's DDL, at any depth."""
-    from pyspark.sql.types import ArrayType, MapType, StringType, StructType
-
-    match kind:
-        case ArrayType():
-            return f"array<{_shape(kind.elementType, place)}>"
-        case MapType(keyType=StringType()):
-            return f"map<string,{_shape(kind.valueType, place)}>"
-        case StructType():
-            fields = (f"`{f.name.replace('`', '``')}`: {_shape(f.dataType, f'{place}.{f.name}')}" for f in kind.fields)
-            return f"struct<{', '.join(fields)}>"
-        case MapType():
-            raise InvalidDefinition(
-                f"{kind.simpleString()} has no text: JSON's names are texts",
-                remedy="give the map texts for keys",
-                place=place,
-            )
-    return column_type(kind, place).ddl
 
 
 def _refuse_unreached(view: View, plan: Node) -> Rows:

@@ -21,7 +21,7 @@ from projections.logs.layers import ArchivedLog, Extent, divided, require_same
 from projections.logs.offsets import OffsetRange
 from projections.logs.port import arrow_record_schema
 from projections.spark.archive.delta_archive import ArchiveFolder
-from projections.spark.reading.whole_log import from_the_beginning
+from projections.spark.reading.records import from_the_beginning
 from projections.testing.memory_log import MemoryLog
 from tests.conformance.ticket_batches import GROUP
 from tests.errors import raises

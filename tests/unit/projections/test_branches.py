@@ -27,7 +27,8 @@ from eventstore import (
 from eventstore.errors import InvalidIdentifier, UnknownEventType
 from eventstore.event_types import event_type_of
 from projections import branch_source, branches, field, of_type
-from projections.branching.router import RouterCheckpoint, local_slots, require_slots
+from projections.branching.checkpoint import RouterCheckpoint
+from projections.branching.router import local_slots, require_slots
 from projections.errors import DefinitionChanged, InvalidDefinition, ProjectionError, RealTimeRefused, RunAlreadyActive
 from projections.spark.failures import translate
 from tests.errors import raises

@@ -31,8 +31,8 @@ from projections.spark.failures import described, translate
 from projections.spark.live import incremental
 from projections.spark.live.incremental import LiveBatches
 from projections.spark.reading import kafka_source
+from projections.stores.arrow import session
 from projections.stores.copying import _session
-from projections.stores.embedded_rows import session
 from projections.stores.postgres import PostgresTableStore
 from projections.stores.sqlite import SqliteTableStore
 

@@ -17,8 +17,8 @@ from eventstore import Aggregate, Personal, event
 from projections import ProjectionGroup, Table, on, sql_view, view
 from projections.declaring.views import View, ViewTable
 from projections.errors import InvalidDefinition
-from projections.stores.differences import not_of_the_root, returned_key
-from projections.stores.record_keys import key_decoder, key_text
+from projections.stores.compared import key_decoder, key_text
+from projections.stores.view_changes import not_of_the_root, returned_key
 from tests.hostile_names import HOSTILE
 
 PLAIN = Table.from_changelog(sa.Table("t", sa.MetaData(), sa.Column("id", sa.Integer, primary_key=True)), topic="t")

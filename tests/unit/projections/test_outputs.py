@@ -23,7 +23,7 @@ from projections import (
     sql_view,
     view,
 )
-from projections.declaring.filled_topics import check_topics
+from projections.declaring.group import check_topics
 from projections.errors import TableStoreUnavailable
 from projections.outputs.publishing import prepare_topics
 from projections.spark.reading.store_source import StoreLog

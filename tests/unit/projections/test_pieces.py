@@ -18,8 +18,8 @@ from projections import ProjectionGroup, Table, view
 from projections.errors import InvalidDefinition, OffsetsLost, ProjectionError, TableStoreUnavailable
 from projections.logs.offsets import OffsetRange, bounded, reached
 from projections.spark.failures import MARK, translate
-from projections.spark.reading.whole_log import from_the_beginning, require_served
-from projections.stores.digest import digest_rows
+from projections.spark.reading.records import from_the_beginning, require_served
+from projections.stores.comparison import digest_rows
 from projections.stores.opening import open_table_store, sqlite_path
 from projections.stores.postgres import PostgresTableStore
 from projections.stores.runs import decode_progress

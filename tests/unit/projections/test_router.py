@@ -11,7 +11,8 @@ from eventstore.errors import BrokerUnreachable, TopicMismatch, TopicMissing
 from eventstore.settings import Settings
 from projections import branches, field
 from projections.branching import router as module
-from projections.branching.router import Router, RouterCheckpoint, RouterOptions
+from projections.branching.checkpoint import RouterCheckpoint
+from projections.branching.router import Router, RouterOptions
 from projections.errors import OffsetsLost, ProjectionError, RealTimeRefused, SparkFailed, SparkStopped, UnknownSchemaId
 from tests.errors import raises
 from tests.integration.payments_of_every_kind import Payment

@@ -21,9 +21,10 @@ from projections.errors import (
     SparkStopped,
     TableStoreUnavailable,
 )
-from projections.lifecycle import runner as module
+from projections.lifecycle import follower as module
+from projections.lifecycle.follower import Follower
 from projections.lifecycle.metrics import LagClock, RunMetrics, waited_seconds
-from projections.lifecycle.runner import Follower, Runner
+from projections.lifecycle.runner import Runner
 from projections.logs.offsets import BatchSize
 from projections.logs.ranges import Boundaries
 from tests.errors import raises

@@ -6,7 +6,7 @@ import pytest
 import sqlalchemy as sa
 
 from projections import ProjectionGroup, Table, field, sql_view, view
-from projections.declaring.sql_queries import Query
+from projections.declaring.sql_views import Query
 from projections.errors import InvalidDefinition
 from sample_app import views
 from sample_app.payments import branching
