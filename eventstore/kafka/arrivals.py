@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from binascii import unhexlify
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any, Final, cast
 
@@ -36,14 +36,7 @@ class Retry:
 
     def headers(self) -> tuple[tuple[str, bytes], ...]:
         """Return the headers that the record has in addition to its own."""
-        fields = {
-            "due": self.due.isoformat(),
-            "number": self.number,
-            "attempts": self.attempts,
-            "topic": self.topic,
-            "partition": self.partition,
-            "offset": self.offset,
-        }
+        fields = asdict(self) | {"due": self.due.isoformat()}
         return tuple((f"{RETRY_PREFIX}{name}", str(value).encode()) for name, value in fields.items())
 
 

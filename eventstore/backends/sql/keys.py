@@ -14,7 +14,7 @@ from sqlalchemy import URL, Connection, Engine, Row, func, select, update
 from eventstore.backends.sql.database import Database
 from eventstore.backends.sql.engines import engine_for
 from eventstore.backends.sql.models import Tables
-from eventstore.backends.sql.values import bindable
+from eventstore.backends.sql.values import rows_in
 from eventstore.backends.sql.ways import upsert
 from eventstore.closing import Closing
 from eventstore.erasure import MasterKeys, new_data_key
@@ -55,21 +55,18 @@ class SqlKeys:
 
     def keys(self, ids: Collection[UUID]) -> Mapping[UUID, DataKey | None]:
         """Return keys by id, None for those destroyed, nothing for those that were never here; KeysMissing."""
-        columns, keys = self._table.c, dict[UUID, DataKey | None]()
         with self._read() as connection:
-            for part in bindable(list(ids)):
-                for row in connection.execute(select(self._table).where(columns.key_id.in_(part))):
-                    keys[row.key_id] = None if row.wrapped is None else self._unwrapped(connection, row)
-        return keys
+            return {
+                row.key_id: None if row.wrapped is None else self._unwrapped(connection, row)
+                for row in rows_in(connection, select(self._table), self._table.c.key_id, ids)
+            }
 
     def known(self, ids: Collection[UUID]) -> Mapping[UUID, str]:
         """Return the subjects of those ids that are keys of this store, destroyed ones too; without a master key."""
-        columns, subjects = self._table.c, dict[UUID, str]()
+        columns = self._table.c
         with self._read() as connection:
-            for part in bindable(list(ids)):
-                query = select(columns.key_id, columns.subject).where(columns.key_id.in_(part))
-                subjects.update((key_id, subject) for key_id, subject in connection.execute(query))
-        return subjects
+            rows = rows_in(connection, select(columns.key_id, columns.subject), columns.key_id, ids)
+            return {key_id: subject for key_id, subject in rows}
 
     def erase(self, subject: str) -> int:
         """Destroy the keys of a subject for good; return how many there were. InvalidIdentifier, InvalidSeal."""
@@ -166,11 +163,9 @@ class SqlKeys:
         )
 
     def _live(self, connection: Connection, subjects: list[str]) -> dict[str, DataKey]:
-        columns, keys = self._table.c, dict[str, DataKey]()
-        for part in bindable(subjects):
-            query = select(self._table).where(columns.subject.in_(part), columns.wrapped.is_not(None))
-            keys |= {row.subject: self._unwrapped(connection, row) for row in connection.execute(query)}
-        return keys
+        live = select(self._table).where(self._table.c.wrapped.is_not(None))
+        rows = rows_in(connection, live, self._table.c.subject, subjects)
+        return {row.subject: self._unwrapped(connection, row) for row in rows}
 
     def _add(self, connection: Connection, subjects: list[str]) -> None:
         master, store, rows = self.master(), self._in(connection), list[dict[str, Any]]()

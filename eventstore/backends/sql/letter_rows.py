@@ -161,18 +161,9 @@ def _done(deed: Deed) -> dict[str, Any]:
 
 
 def _action(row: sa.Row[Any]) -> Action:
-    return Action(
-        letter=row.letter,
-        origin=row.origin,
-        action=row.action,
-        by=row.operator,
-        time=row.time,
-        result=row.result,
-        event_id=None if row.event_id is None else str(row.event_id),
-        to=row.target,
-        edited=row.payload is not None,
-        why=row.why,
-    )
+    event_id = None if row.event_id is None else str(row.event_id)
+    same = {name: getattr(row, name) for name in ("letter", "origin", "action", "time", "result", "why")}
+    return Action(**same, by=row.operator, to=row.target, edited=row.payload is not None, event_id=event_id)
 
 
 # Each is looked up by its id.

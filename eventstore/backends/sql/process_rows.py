@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from eventstore.backends.sql.dialect import transaction
 from eventstore.backends.sql.models import Tables
-from eventstore.backends.sql.values import bindable, in_utc
+from eventstore.backends.sql.values import bindable, in_utc, rows_in
 from eventstore.backends.sql.ways import upsert, ways_of
 from eventstore.inbox import inbox_table
 from eventstore.inspection.tracing import Reaction
@@ -105,11 +105,8 @@ class ProcessRows:
 
     def lock(self, tx: sa.Connection, keys: Iterable[Key]) -> dict[Key, InstanceRow]:
         """Lock instances, in the order of their keys: no two workers wait for each other. Return those that exist."""
-        locked: dict[Key, InstanceRow] = {}
-        for part in bindable(sorted(keys)):
-            query = sa.select(self._instances).where(self._key.in_(part)).order_by(*self._key.clauses).with_for_update()
-            locked.update((row.key, row) for row in map(_instance, tx.execute(query)))
-        return locked
+        query = sa.select(self._instances).order_by(*self._key.clauses).with_for_update()
+        return {row.key: row for row in map(_instance, rows_in(tx, query, self._key, sorted(keys)))}
 
     def save(self, tx: sa.Connection, rows: Sequence[InstanceRow]) -> None:
         """Store where instances stand now."""
@@ -274,11 +271,8 @@ class ProcessRows:
 
     def waiting(self, tx: sa.Connection, keys: Iterable[Key]) -> list[Scheduled]:
         """Return what is scheduled for instances, the first due first, what was set aside last."""
-        columns, scheduled = self._scheduled.c, list[Scheduled]()
-        for part in bindable(sorted(keys)):
-            query = sa.select(self._scheduled).where(self._owner.in_(part))
-            scheduled += map(_scheduled, tx.execute(query.order_by(columns.due.nulls_last(), columns.position)))
-        return scheduled
+        query = sa.select(self._scheduled).order_by(self._scheduled.c.due.nulls_last(), self._scheduled.c.position)
+        return list(map(_scheduled, rows_in(tx, query, self._owner, sorted(keys))))
 
     def counts(self, tx: sa.Connection, process: str | None = None) -> list[tuple[str, str, int, int]]:
         """Return process, status, how many instances, and how many of them with a problem."""
@@ -292,9 +286,7 @@ class ProcessRows:
 
     def due(self, tx: sa.Connection, ids: Sequence[UUID]) -> list[Scheduled]:
         """Return rows by their ids, the first due first, without what was set aside."""
-        columns, scheduled = self._scheduled.c, list[Scheduled]()
-        for part in bindable(ids):
-            scheduled += map(_scheduled, tx.execute(sa.select(self._scheduled).where(columns.id.in_(part))))
+        scheduled = map(_scheduled, rows_in(tx, sa.select(self._scheduled), self._scheduled.c.id, ids))
         return sorted((row for row in scheduled if row.due is not None), key=_in_order)
 
 
@@ -324,9 +316,9 @@ class SqlInboxes:
         """Return what became of events, one query for some hundred of them; StoreUnavailable."""
         table, reactions = inbox_table(sa.MetaData()), dict[UUID, list[Reaction]]()
         columns = table.c
+        query = sa.select(columns.event_id, columns.subscriber, columns.topic, columns.outcome, columns.time)
         with transaction(self._engine) as tx:
-            for part in bindable(ids) if sa.inspect(tx).has_table(table.name) else ():
-                query = sa.select(columns.event_id, columns.subscriber, columns.topic, columns.outcome, columns.time)
-                for event_id, group, topic, outcome, time in tx.execute(query.where(columns.event_id.in_(part))):
-                    reactions.setdefault(event_id, []).append(Reaction(group, topic, outcome, in_utc(time)))
+            known = ids if sa.inspect(tx).has_table(table.name) else ()
+            for event_id, group, topic, outcome, time in rows_in(tx, query, columns.event_id, known):
+                reactions.setdefault(event_id, []).append(Reaction(group, topic, outcome, in_utc(time)))
         return reactions

@@ -18,12 +18,12 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, Table, func, sele
 from eventstore.backends.batch import Batch, Part, StoredStreams, stream_name
 from eventstore.backends.sql.database import Database
 from eventstore.backends.sql.greenlets import TURN
-from eventstore.backends.sql.values import bindable
+from eventstore.backends.sql.values import bindable, rows_in
 from eventstore.erasure import PersonalData
 from eventstore.fields.conversions import aware_utc
 from eventstore.fields.serialization import AvroDecoder
 from eventstore.identifiers import DELETED_HEAD, NO_VERSION, Position, StreamName, require_type
-from eventstore.inspection.selection import Selection
+from eventstore.inspection.selection import EVERYTHING, Selection
 from eventstore.personal.sealing import Origin
 from eventstore.schema_registry import RegisteredSchema
 from eventstore.store import NO_METADATA, AppendResult, FenceStatus, Metadata, RecordedEvent, StreamAppend
@@ -91,17 +91,8 @@ class Reader:
 
     def everything(self, after: Position | None, category: str | None, limit: int | None) -> Iterator[RecordedEvent]:
         """Yield events behind the fence in the order of their positions."""
-        columns = self._events.c
-        query = self._columns.where(self._dialect.fence(columns.order_xid))
-        query = query.order_by(columns.order_xid, columns.position)
-        if category is not None:
-            query = query.where(columns.category == category)
-        for size in _sizes(limit):
-            page = self._page(self._after(query, after), size)
-            yield from page
-            if len(page) < size:
-                return
-            after = page[-1].position
+        selection = EVERYTHING if category is None else Selection(categories=(category,))
+        return self.selected(selection, (after, None), newest=False, limit=limit)
 
     def selected(
         self, selection: Selection, between: tuple[Position | None, Position | None], *, newest: bool, limit: int | None
@@ -163,27 +154,23 @@ class Reader:
         with self._connect() as reading:
             return {
                 event_id
-                for part in bindable(ids)
                 for table in (self._events, self._deleted)
-                for event_id in reading.execute(select(table.c.id).where(table.c.id.in_(part))).scalars()
+                for (event_id,) in rows_in(reading, select(table.c.id), table.c.id, ids)
             }
 
     def sources(self, ids: Sequence[UUID]) -> dict[UUID, str]:
         """Return the CloudEvents source of those events that are here."""
-        columns, sources = self._events.c, dict[UUID, str]()
+        columns = self._events.c
         with self._connect() as reading:
-            for part in bindable(ids):
-                query = select(columns.id, columns.ce_source).where(columns.id.in_(part))
-                sources.update((event_id, source) for event_id, source in reading.execute(query))
-        return sources
+            rows = rows_in(reading, select(columns.id, columns.ce_source), columns.id, ids)
+            return {event_id: source for event_id, source in rows}
 
     def earlier(self, batch: Batch, connection: Connection | None = None) -> list[AppendResult] | None:
         """Return the results of an append whose events are all there already, in the same places; else None."""
-        ids, events = batch.events.ids, dict[UUID, RecordedEvent]()
+        ids = batch.events.ids
         with nullcontext(connection) if connection is not None else self._connect() as reading:
-            for part in bindable(ids):
-                query: Select[Any] = self._columns.where(self._events.c.id.in_(part))
-                events.update((row.id, self._recorded(row)[-1]) for row in reading.execute(query))
+            rows = rows_in(reading, self._columns, self._events.c.id, ids)
+            events = {row.id: self._recorded(row)[-1] for row in rows}
         return batch.placed([events[event_id] for event_id in ids]) if len(events) == len(ids) else None
 
     def last(self, category: str, *, before: datetime | None = None) -> Position | None:

@@ -18,7 +18,7 @@ from sqlalchemy.exc import DBAPIError
 from eventstore.backends.batch import Batch, Inserted
 from eventstore.backends.sql.dialect import Dialect
 from eventstore.backends.sql.models import TABLES_MISSING, Tables
-from eventstore.backends.sql.values import bindable
+from eventstore.backends.sql.values import rows_in
 from eventstore.errors import UnsupportedBackend
 from eventstore.identifiers import ARCHIVED_HEAD, DELETED_HEAD, NO_VERSION
 from eventstore.topics import DELETED_TYPE, message_key
@@ -113,15 +113,11 @@ class SqliteDialect(Dialect):
 
     def _heads(self, connection: sa.Connection, names: list[str]) -> dict[str, int]:
         stream, version, kind = self._events.c.stream, self._events.c.version, self._events.c.type
-        heads: dict[str, int] = {}
-        for part in bindable(names):
-            # With a maximum, SQLite returns the other columns of the row it is in.
-            query = sa.select(stream, sa.func.max(version), kind).where(stream.in_(part)).group_by(stream)
-            rows = connection.execute(query)
-            heads.update((name, DELETED_HEAD if of == DELETED_TYPE else head) for name, head, of in rows)
-            archived = connection.execute(sa.select(self._archived.c.stream).where(self._archived.c.stream.in_(part)))
-            heads.update((name, ARCHIVED_HEAD) for name in archived.scalars())
-        return heads
+        # With a maximum, SQLite returns the other columns of the row it is in.
+        rows = rows_in(connection, sa.select(stream, sa.func.max(version), kind).group_by(stream), stream, names)
+        heads: dict[str, int] = {name: DELETED_HEAD if of == DELETED_TYPE else head for name, head, of in rows}
+        archived = self._archived.c.stream
+        return heads | {name: ARCHIVED_HEAD for (name,) in rows_in(connection, sa.select(archived), archived, names)}
 
     def violated(self, error: DBAPIError) -> str | None:
         """Return the unique constraint that was hit."""

@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
-from sqlalchemy import Column, DateTime, Dialect, Text
+from sqlalchemy import Column, ColumnElement, Connection, DateTime, Dialect, Select, Text
 from sqlalchemy.dialects.sqlite import dialect as sqlite_dialect
 from sqlalchemy.types import TypeDecorator
 
@@ -89,3 +89,11 @@ def bindable(values: Sequence[T]) -> Iterator[Sequence[T]]:
     """Cut values into parts that any database takes in one statement."""
     for start in range(0, len(values), _MOST_BOUND):
         yield values[start : start + _MOST_BOUND]
+
+
+def rows_in(
+    connection: Connection, query: Select[Any], column: ColumnElement[Any], values: Iterable[Any]
+) -> Iterator[Any]:
+    """Yield the rows of a query whose column has one of the values, however many values there are."""
+    for part in bindable(list(values)):
+        yield from connection.execute(query.where(column.in_(part)))

@@ -12,7 +12,7 @@ from sqlalchemy import values as rows_of
 
 from eventstore.backends.sql.database import Database
 from eventstore.backends.sql.transfer.contents import EventRow, Head, damaged, not_an_event
-from eventstore.backends.sql.values import bindable
+from eventstore.backends.sql.values import bindable, rows_in
 from eventstore.erasure import keys_in, subjects_in
 from eventstore.errors import ImportConflict, InvalidIdentifier, KeysMissing, SchemaError
 from eventstore.fields.serialization import AvroDecoder, require_avro
@@ -169,12 +169,10 @@ class Conflicts:
 
     def _present(self, batch: Sequence[EventRow]) -> dict[UUID, tuple[str, int]]:
         columns = self._events.c
-        places: dict[UUID, tuple[str, int]] = {}
+        query = select(columns.id, columns.stream, columns.version)
         with self._database.statement() as connection:
-            for ids in bindable([row.id for row in batch]):
-                query = select(columns.id, columns.stream, columns.version).where(columns.id.in_(ids))
-                places.update((row.id, (row.stream, row.version)) for row in connection.execute(query))
-        return places
+            rows = rows_in(connection, query, columns.id, (row.id for row in batch))
+            return {row.id: (row.stream, row.version) for row in rows}
 
     def _check_deleted(self, connection: Connection, batch: Sequence[EventRow]) -> None:
         """Let no event come to a deleted stream, and no deletion to a stream with events."""
@@ -209,11 +207,8 @@ class Conflicts:
     def _stored(self, connection: Connection, places: list[tuple[str, int]]) -> list[tuple[str, int]]:
         columns = self._events.c
         place: ColumnElement[Any] = tuple_(columns.stream, columns.version)
-        stored: list[tuple[str, int]] = []
-        for part in bindable(places):
-            query = select(columns.stream, columns.version).where(place.in_(part))
-            stored += [(stream, version) for stream, version in connection.execute(query)]
-        return stored
+        rows = rows_in(connection, select(columns.stream, columns.version), place, places)
+        return [(stream, version) for stream, version in rows]
 
 
 def conflict(why: str, row: EventRow) -> ImportConflict:

@@ -16,7 +16,7 @@ from uuid import UUID
 from sqlalchemy import Connection, Row, func, insert, select, update
 
 from eventstore.backends.sql.database import Database
-from eventstore.backends.sql.values import bindable, in_utc
+from eventstore.backends.sql.values import in_utc, rows_in
 from eventstore.backends.sql.ways import upsert
 from eventstore.erasure import MasterKeys
 from eventstore.errors import ImportConflict, InvalidSeal, KeysMissing
@@ -116,22 +116,17 @@ class KeyTransfer:
 
     def _here(self, connection: Connection, keys: Sequence[WrappedKey]) -> dict[UUID, WrappedKey]:
         """Those of a file's keys that are here already, as they are here."""
-        stored = dict[UUID, WrappedKey]()
-        for ids in bindable([key.id for key in keys]):
-            rows = connection.execute(select(self._keys).where(self._keys.c.key_id.in_(ids)))
-            stored.update((row.key_id, _key(row)) for row in rows)
-        return stored
+        rows = rows_in(connection, select(self._keys), self._keys.c.key_id, (key.id for key in keys))
+        return {row.key_id: _key(row) for row in rows}
 
     def _require_theirs(self, connection: Connection, keys: Sequence[WrappedKey], here: Collection[UUID]) -> None:
         """Refuse a key for a subject that has another one. Raises ImportConflict."""
         columns, destroyed = self._keys.c, {key.id for key in keys if key.wrapped is None}
         subjects = [key.subject for key in keys if key.wrapped is not None and key.id not in here]
-        for part in bindable(subjects):
-            query = select(columns.key_id, columns.subject)
-            alive = connection.execute(query.where(columns.subject.in_(part), columns.wrapped.is_not(None)))
-            for key_id, subject in alive:
-                if key_id not in destroyed:
-                    raise _other_key(subject)
+        alive = select(columns.key_id, columns.subject).where(columns.wrapped.is_not(None))
+        for key_id, subject in rows_in(connection, alive, columns.subject, subjects):
+            if key_id not in destroyed:
+                raise _other_key(subject)
         if len(set(subjects)) < len(subjects):
             raise _other_key(next(subject for subject in subjects if subjects.count(subject) > 1))
 
