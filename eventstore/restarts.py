@@ -151,6 +151,20 @@ class Outwaiting:
         if self._counted_by is not None:
             self._counted_by.recovered(before)
 
+    def passing_on(
+        self, *listeners: Callable[[T], object] | None, works: Callable[[T], bool] = lambda report: True
+    ) -> Callable[[T], None]:
+        """Return what a runner calls with each report: the runner has recovered if it works, and listeners hear it."""
+
+        def pass_on(report: T) -> None:
+            if works(report):
+                self.recovered()
+            for listener in listeners:
+                if listener is not None:
+                    listener(report)
+
+        return pass_on
+
 
 def _answers(error: FactfoldError, stop: Event) -> bool:
     """Whether a broker that was away takes connections again, waited for as long as a call to it would wait.

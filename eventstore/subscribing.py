@@ -122,7 +122,8 @@ def run_subscription(
         >>> run_subscription(notify, stop=stop, engine=engine)
     """
     outwaiting, total = _outwaiting(subscription, restarts, metrics), DeliveryReport()
-    tell, around = _counting(outwaiting, on_batch, metrics), _timed(around, metrics)
+    tell = outwaiting.passing_on(None if metrics is None else metrics.delivered, on_batch)
+    around = _timed(around, metrics)
     opening = partial(open_subscriber, subscription, settings=settings, engine=engine, keys=keys, around=around)
     while not stop.is_set():
         with outwaiting.over(stop), opening() as opened:
@@ -152,7 +153,8 @@ async def run_async_subscription(
         >>> await run_async_subscription(pack, stop=stop, engine=engine)
     """
     outwaiting, total = _outwaiting(subscription, restarts, metrics), DeliveryReport()
-    tell, around = _counting(outwaiting, on_batch, metrics), _timed(around, metrics)
+    tell = outwaiting.passing_on(None if metrics is None else metrics.delivered, on_batch)
+    around = _timed(around, metrics)
     while not stop.is_set():
         began = time.monotonic()
         try:
@@ -186,19 +188,6 @@ def _outwaiting(
     return Outwaiting(
         restarts or Restarts(), what="subscription", place=place, gave_up=SubscriptionError, counted_by=metrics
     )
-
-
-def _counting(
-    outwaiting: Outwaiting, on_batch: Callable[[DeliveryReport], None] | None, metrics: SubscriptionMetrics | None
-) -> Callable[[DeliveryReport], None]:
-    def tell(report: DeliveryReport) -> None:
-        outwaiting.recovered()
-        if metrics is not None:
-            metrics.delivered(report)
-        if on_batch is not None:
-            on_batch(report)
-
-    return tell
 
 
 def _timed(around: Sequence[Around], metrics: SubscriptionMetrics | None) -> Sequence[Around]:

@@ -144,16 +144,14 @@ def run_processes(
     if metrics is not None:
         metrics.watch(worker)
     outwaiting = _outwaiting("worker of processes", "factfold_scheduled", restarts, metrics)
-    jobs: list[Callable[[], object]] = [
-        partial(
-            _work, worker, stop, outwaiting, _telling(outwaiting, on_batch, None if metrics is None else metrics.worked)
-        )
-    ]
+    worked = None if metrics is None else metrics.worked
+    tell = outwaiting.passing_on(worked, on_batch, works=lambda report: report.done > 0)
+    jobs: list[Callable[[], object]] = [partial(_work, worker, stop, outwaiting, tell)]
     for kind in processes:
         opening = partial(open_process, store, kind, settings=settings, topics=topics, around=around)
         outwaiting = _outwaiting("process", kind.category, restarts, metrics)
-        tell = _telling(outwaiting, on_batch, None if metrics is None else partial(metrics.delivered, kind.category))
-        jobs.append(partial(_deliver, opening, stop, outwaiting, tell))
+        delivered = None if metrics is None else partial(metrics.delivered, kind.category)
+        jobs.append(partial(_deliver, opening, stop, outwaiting, outwaiting.passing_on(delivered, on_batch)))
     with ThreadPoolExecutor(len(jobs), thread_name_prefix="processes") as threads:
         running = [threads.submit(job) for job in jobs]
         wait(running, return_when=FIRST_EXCEPTION)
@@ -163,18 +161,7 @@ def run_processes(
     return worker.report
 
 
-def _telling(outwaiting: Outwaiting, on_batch: Tell, count: Callable[[Any], None] | None) -> Tell:
-    def tell(report: DeliveryReport | WorkReport) -> None:
-        if not isinstance(report, WorkReport) or report.done:
-            outwaiting.recovered()
-        if count is not None:
-            count(report)
-        on_batch(report)
-
-    return tell
-
-
-def _work(worker: ProcessWorker, stop: Event, outwaiting: Outwaiting, on_batch: Tell) -> None:
+def _work(worker: ProcessWorker, stop: Event, outwaiting: Outwaiting, on_batch: Callable[[WorkReport], None]) -> None:
     while not stop.is_set():
         with outwaiting.over(stop):
             worker.run(stop=stop, on_batch=on_batch)
