@@ -168,17 +168,7 @@ class OffsetReader(Closing):
         counts = self.partitions(topics)
         asked = {TopicPartition(t, p): spec for t, count in counts.items() for p in range(count)}
         level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
-        offsets: Offsets = {}
-        for attempt in stamina.retry_context(
-            on=_is_moving,
-            attempts=None,
-            timeout=self._cluster.deadline,
-            wait_initial=0.05,
-            wait_max=0.5,
-            wait_jitter=0.1,
-        ):
-            with attempt:
-                offsets = self._ask_offsets(asked, level, least)
+        offsets = _patient(self._cluster)(_is_moving, self._ask_offsets, asked, level, least)
         return {topic: offsets.get(topic, {}) for topic in counts}
 
     def _ask_offsets(self, asked: dict[TopicPartition, OffsetSpec], level: IsolationLevel, least: int) -> Offsets:
@@ -192,6 +182,13 @@ class OffsetReader(Closing):
                 raise broker_unreachable(cluster.servers, f"no broker returns the offsets of {asked_for.topic!r}")
             offsets.setdefault(asked_for.topic, {})[asked_for.partition] = offset
         return offsets
+
+
+def _patient(cluster: Cluster) -> stamina.RetryingCaller:
+    """What asks again until the deadline of a cluster."""
+    return stamina.RetryingCaller(
+        attempts=None, timeout=cluster.deadline, wait_initial=0.02, wait_max=0.5, wait_jitter=0.05
+    )
 
 
 def _is_moving(error: Exception) -> bool:
@@ -271,11 +268,7 @@ def _create(cluster: Cluster, specs: list[TopicSpec]) -> list[str]:
         with typed_errors(cluster.servers, topic=name):
             _ignore_existing(future, cluster.deadline)
     # A broker learns of a topic behind the controller that made it, on a busy machine long after that has answered.
-    for attempt in stamina.retry_context(
-        on=TopicMissing, attempts=None, timeout=cluster.deadline, wait_initial=0.02, wait_max=0.5, wait_jitter=0.01
-    ):
-        with attempt:
-            cluster.partition_counts(made)
+    _patient(cluster)(TopicMissing, cluster.partition_counts, made)
     return list(made)
 
 
