@@ -11,7 +11,7 @@ is deleted in the transaction that appends the command's events.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
@@ -129,9 +129,7 @@ class Later:
             arguments=encode_arguments(command, args, kwargs),
             expires=self.expires,
             set_at=self.schedule.clock(),
-            correlation_id=self.schedule.metadata.correlation_id,
-            causation_id=self.schedule.metadata.causation_id,
-            traceparent=self.schedule.metadata.traceparent,
+            **asdict(self.schedule.metadata),
         )
         with self.schedule.database.writing() as tx:
             ProcessRows(self.schedule.store.tables).schedule(tx, [row])

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from datetime import timedelta
 from typing import Any, Final
 
@@ -161,7 +162,7 @@ def end_begun(connection: sa.Connection) -> None:
 def _rows(batch: Batch, heads: list[int]) -> Iterable[dict[str, Any]]:
     streams, events = batch.streams, batch.events
     for i, stream in enumerate(events.stream):
-        row, metadata = stream - 1, events.metadata[i]
+        row = stream - 1
         version = heads[row] + events.number[i]
         yield {
             "id": events.ids[i],
@@ -177,9 +178,7 @@ def _rows(batch: Batch, heads: list[int]) -> Iterable[dict[str, Any]]:
             "ce_source": batch.source,
             "time": batch.time,
             "ce_time": batch.ce_time,
-            "correlation_id": metadata.correlation_id,
-            "causation_id": metadata.causation_id,
-            "traceparent": metadata.traceparent,
+            **asdict(events.metadata[i]),
             "order_xid": _ORDER_XID,
         }
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -198,10 +198,8 @@ class Exporter:
 
     def _of(self, query: sa.Select[Any], category: str | None) -> sa.Select[Any]:
         columns = self._events.c
-        later = self._events.alias("later")
-        behind = sa.exists().where(later.c.stream == columns.stream, later.c.version == columns.version + 1)
         # Of a deleted stream, only the row behind its last event goes along: it says that there was one.
-        exported = sa.or_(columns.payload.is_not(None), ~behind)
+        exported = sa.or_(columns.payload.is_not(None), ~_later(self._events))
         query = query.where(self._dialect.fence(columns.order_xid), exported)
         return query if category is None else query.where(columns.category == check_category(category))
 
@@ -367,9 +365,7 @@ def _values(row: EventRow, category: Category) -> dict[str, Any]:
         "ce_source": row.source,
         "time": row.time,
         "ce_time": rfc3339(row.time),
-        "correlation_id": row.metadata.correlation_id,
-        "causation_id": row.metadata.causation_id,
-        "traceparent": row.metadata.traceparent,
+        **asdict(row.metadata),
     }
 
 
