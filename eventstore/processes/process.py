@@ -51,14 +51,8 @@ Correlation = str | Callable[[Any], str | None] | None
 
 _MARKS: Final = "__factfold_reactions__"
 _IDS: Final = ("string", "long", "uuid")
-STARTS, REACTS, LATE, REPLIES, TIMES_OUT, COMPENSATED = (
-    "starts",
-    "reacts",
-    "late",
-    "replies",
-    "times_out",
-    "compensated",
-)
+STARTS, REACTS, LATE = "starts", "reacts", "late"
+REPLIES, TIMES_OUT, COMPENSATED = "replies", "times_out", "compensated"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ Aggregate snapshots as rows: one a stream, replaced by newer ones.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from uuid import uuid4
@@ -101,7 +100,7 @@ class SqlCatalogue:
         if not new:
             return
         table = self._tables.schemas
-        with self._read() if connection is None else nullcontext(connection) as reading:
+        with self._read(connection) as reading:
             query = select(table.c.schema_id).where(table.c.schema_id.in_(new))
             stored = set(reading.execute(query).scalars())
             unknown = [kind for schema_id, kind in new.items() if schema_id not in stored]
@@ -172,7 +171,7 @@ class SqlCatalogue:
     def all_schemas(self, *, connection: Connection | None = None) -> list[RegisteredSchema]:
         """Return every schema, by id."""
         table = self._tables.schemas
-        with self._read() if connection is None else nullcontext(connection) as reading:
+        with self._read(connection) as reading:
             payloads = reading.execute(select(table.c.payload).order_by(table.c.schema_id)).scalars()
             return [RegisteredSchema.from_json(payload) for payload in payloads]
 

@@ -74,11 +74,11 @@ class Database:
         return self.engine.execution_options(isolation_level="READ COMMITTED")
 
     @contextmanager
-    def statement(self) -> Iterator[sa.Connection]:
+    def statement(self, lent: sa.Connection | None = None) -> Iterator[sa.Connection]:
         """Lend a connection on which every statement is a transaction of its own, or the caller's."""
-        if self.lent is not None:
+        if (callers := lent or self.lent) is not None:
             with typed_failures(self.engine, self.dialect):
-                yield self.lent
+                yield callers
             return
         with typed_failures(self.engine, self.dialect), self._use(), self._single.connect() as connection:
             self.dialect.settle(connection)

@@ -6,7 +6,6 @@ Streams of a store, and of a transaction that a caller has open in its database.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from datetime import datetime
 from operator import eq, ge, le
@@ -133,7 +132,7 @@ class Reader:
         """Return the version of a stream's last event, -1 without events, DELETED_HEAD for a deleted stream."""
         columns = self._events.c
         query = select(columns.version, columns.type).where(columns.stream == stream)
-        with nullcontext(connection) if connection is not None else self._connect() as reading:
+        with self._connect(connection) as reading:
             last = reading.execute(query.order_by(columns.version.desc()).limit(1)).first()
         if last is None:
             return NO_VERSION
@@ -168,7 +167,7 @@ class Reader:
     def earlier(self, batch: Batch, connection: Connection | None = None) -> list[AppendResult] | None:
         """Return the results of an append whose events are all there already, in the same places; else None."""
         ids = batch.events.ids
-        with nullcontext(connection) if connection is not None else self._connect() as reading:
+        with self._connect(connection) as reading:
             rows = rows_in(reading, self._columns, self._events.c.id, ids)
             events = {row.id: self._recorded(row)[-1] for row in rows}
         return batch.placed([events[event_id] for event_id in ids]) if len(events) == len(ids) else None
