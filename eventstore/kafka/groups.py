@@ -77,11 +77,7 @@ def offsets_behind(settings: Settings, topic: str, places: Mapping[int, int]) ->
 
 def group_offsets(settings: Settings, topic: str, *, group: str) -> dict[int, int]:
     """Return the next offset of each partition the group has a place in; BrokerUnreachable."""
-    return _places(settings, [topic], group=group)[topic]
-
-
-def _places(settings: Settings, topics: Sequence[str], *, group: str) -> Offsets:
-    return _places_of_groups(settings, {group: topics})[group]
+    return _places_of_groups(settings, {group: [topic]})[group][topic]
 
 
 def _places_of_groups(settings: Settings, topics: Mapping[str, Sequence[str]]) -> dict[str, Offsets]:
