@@ -6,6 +6,7 @@ import re
 
 from benchmarks import append_async
 from benchmarks.__main__ import main, programs, rows, table
+from docs.performance_chart import drawn, margin
 
 CLAIM = {
     "id": "rebuild.scan",
@@ -47,3 +48,11 @@ def test_an_unknown_program_is_refused_with_those_there_are(capsys):
 def test_a_claim_on_appends_of_tasks_counts_appends_not_tasks():
     claim = append_async._claim({"tasks.16": 1_000.0, "threads.16": 1_100.0}, 16, runs=3, seconds=4.0)
     assert (claim.id, claim.n) == ("append.tasks.16", 4_000)
+
+
+def test_a_chart_has_a_bar_for_each_claim_as_far_as_it_is_from_its_target():
+    rate = {"id": "rebuild.scan", "ratio": 0.15, "target": 0.3, "unit": "records/s", "met": False}
+    time = {"id": "latency.view", "ratio": 150.0, "target": 300.0, "unit": "ms", "met": True}
+    assert (margin(rate), margin(time)) == (-1.0, 1.0)
+    bars = re.findall(r'<rect x="(\d+)" y="\d+" width="(\d+)" height="\d+" fill="(.*?)"/>', drawn([rate, time]))
+    assert bars == [("415", "55", "#cf222e"), ("470", "55", "#2da44e")]
