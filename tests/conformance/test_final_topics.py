@@ -15,8 +15,7 @@ from projections.outputs.publishing import opened_publisher, prepare_topics
 from projections.stores import outbox
 from projections.stores.own_tables import own_tables
 from projections.testing.memory_log import MemoryViewTopics
-from tests.conformance.final_rows import TOPIC, Finals, group_of
-from tests.conformance.topic_folds import Died, dies_instead_of
+from tests.conformance.topic_folds import TOPIC, Died, Finals, dies_instead_of, group_of
 from tests.tiers import first_of
 
 

@@ -13,7 +13,6 @@ from tests.conformance import (
     join_views,
     partition_views,
     pattern_views,
-    spelled_views,
     time_join_views,
     window_views,
 )
@@ -32,7 +31,7 @@ FOLLOWED = {
     "views of generated tables": generated_views.FOLLOWED,
     "joins": join_views.FOLLOWED,
     "tables with a condition": filtered_views.FOLLOWED,
-    "any spelling of SQL": spelled_views.FOLLOWED,
+    "any spelling of SQL": generated_views.SPELLED,
     "partitions": partition_views.FOLLOWED,
     "joins by time": time_join_views.FOLLOWED,
     "windows": window_views.FOLLOWED,

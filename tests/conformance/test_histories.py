@@ -1,40 +1,46 @@
-"""Histories: every version with its times, after any changes in any order, cut and killed anywhere, live as rebuilt.
-
-Held against plain Python that goes through the changes of a row one by one.
-"""
+"""Histories: every version with its times, live as rebuilt, and the rows as of a time."""
 
 from __future__ import annotations
 
 import itertools
+import json
 import random
 from contextlib import closing
+from datetime import datetime
 from decimal import Decimal
 
 import pytest
 import sqlalchemy as sa
+from typer.testing import CliRunner
 
 from eventstore.event_types import event_type_of
+from factfold.cli.entry import application
 from projections import Environment, ProjectionGroup, open_runner, rebuild, rows_as_of, verify
-from projections.errors import EventsMissing, UndecodableRecord
+from projections.errors import EventsMissing, InvalidDefinition, UndecodableRecord
 from projections.lifecycle import building
 from projections.spark.session import small_batch_session
 from projections.spark.views.view_functions import view_columns
+from projections.stores import dialects
 from projections.stores.sqlite import SqliteTableStore
 from projections.testing.memory_log import MemoryLog
-from tests.conformance.followed_views import EXAMPLES
-from tests.conformance.history_ledger import (
+from tests.conformance.history_views import (
     ALL,
+    MINUTE,
+    PRICES,
     REGISTRY,
     Ledger,
+    at,
+    change_of,
+    expected,
     minutes,
     payment_history,
+    price_history,
     random_change,
+    recent_prices,
     stored,
     write,
 )
 from tests.integration.payments import Payment
-
-pytestmark = [pytest.mark.kills, pytest.mark.timeout(300 + 5 * EXAMPLES)]
 
 
 @pytest.fixture
@@ -154,3 +160,84 @@ def test_an_event_without_a_time_and_a_gap_stop_a_run_that_tolerates_nothing(led
         ledger.log.append("payment", b"payment-q@0", event_type_of(refused).encode(refused))
         with pytest.raises(UndecodableRecord, match="header ce_time is missing"):
             runner.catch_up()
+
+
+# ---- rows as of a time
+
+
+@pytest.mark.postgres_in_faults
+def test_the_rows_as_of_any_time_are_those_that_were_valid_then(ledger):
+    chance = random.Random(2)
+    for lsn in range(1_000, 1_300, 10):
+        write(ledger.log, random_change(chance, lsn))
+    ledger.record("p", 0, Payment.Received(customer_id=1, amount=Decimal("1.5"), paid_at=None), 1)
+    ledger.record("p", 1, Payment.Refused(reason="no card"), 3)
+    with open_runner(ledger.environment, ALL) as runner:
+        runner.catch_up()
+    rows = expected(ledger.log)["price_history"]
+    for minute in range(-1, 9):
+        found = rows_as_of(ledger.store, ALL, price_history, minutes(minute))
+        assert [{c: row[c] for c in PRICES.columns.keys()} for row in found.to_pylist()] == at(rows, minute * MINUTE)
+    (paid,) = rows_as_of(ledger.store, ALL, "payment_history", minutes(2)).to_pylist()
+    assert paid == {
+        "payment_id": "p", "amount": Decimal("1.5000"), "customer": 1, "reason": "", "valid_from": minutes(1),
+        "valid_to": minutes(3), "is_current": False,
+    }  # fmt: skip
+    assert rows_as_of(ledger.store, ALL, "payment_history", minutes(0)).num_rows == 0
+
+
+@pytest.mark.parametrize(
+    ("view", "moment", "words"),
+    [
+        ("recent_prices", minutes(1), "keeps versions for 0:02:00, and 1970-01-01T00:01:00+00:00 is longer before now"),
+        ("price_history", datetime(2026, 1, 1), "has no time zone"),
+        ("prices", minutes(1), "serves no history 'prices'"),
+    ],
+)
+def test_a_time_for_which_no_history_answers_is_refused(ledger, view, moment, words):
+    with pytest.raises(InvalidDefinition) as caught:
+        rows_as_of(ledger.store, ALL, view, moment)
+    assert words in caught.value.message
+    assert caught.value.remedy
+
+
+def test_what_is_kept_is_there_for_all_times_within_keep_before_now(ledger, monkeypatch):
+    write(ledger.log, change_of(1, at=0))
+    write(ledger.log, change_of(2, at=1))
+    write(ledger.log, change_of(3, at=4))
+    with open_runner(ledger.environment, ALL) as runner:
+        runner.catch_up()
+    monkeypatch.setattr(dialects, "now", lambda connection: 5 * MINUTE)
+    found = [rows_as_of(ledger.store, ALL, recent_prices, minutes(minute))["price"].to_pylist() for minute in (3, 4, 5)]
+    assert found == [[2], [3], [3]]
+    with pytest.raises(InvalidDefinition, match="is longer before now"):
+        rows_as_of(ledger.store, ALL, recent_prices, minutes(2))
+    monkeypatch.setattr(dialects, "now", lambda connection: 3 * MINUTE)  # the change of minute 4 is of a clock ahead
+    with pytest.raises(InvalidDefinition, match="before a change whose time is still to come"):
+        rows_as_of(ledger.store, ALL, recent_prices, minutes(1))
+
+
+def test_the_command_line_shows_the_rows_as_of_a_time(ledger):
+    write(ledger.log, change_of(7, at=2))
+    with open_runner(ledger.environment, ALL) as runner:
+        runner.catch_up()
+
+    def told(*words):
+        given = [
+            "projections",
+            "as-of",
+            "tests.conformance.history_views:ALL",
+            *words,
+            "--views-url",
+            f"sqlite:///{ledger.store.path}",
+        ]
+        return CliRunner().invoke(application(), given)
+
+    (row,) = json.loads(told("price_history", "--at", "1970-01-01T00:02:00Z", "--json").output)
+    assert row == {
+        "shop": 1, "sku": "a", "price": 7, "valid_from": "1970-01-01T00:02:00+00:00", "valid_to": None,
+        "is_current": True,
+    }  # fmt: skip
+    assert told("price_history", "--at", "1970-01-01T00:01:59Z").output == ""
+    assert "price=7" in told("price_history", "--at", "1970-01-01T00:02:01Z").output
+    assert "'soon' is no time" in str(told("price_history", "--at", "soon").exception)

@@ -11,8 +11,7 @@ from projections.errors import NoServingGeneration, RunAlreadyActive
 from projections.lifecycle import building
 from projections.spark.views.view_functions import view_columns
 from projections.stores import staging
-from tests.conformance.kiosk import GROUP, LARGE, NOTED, NOTES, note_large
-from tests.conformance.kiosk_history import KioskHistory
+from tests.conformance.kiosk import GROUP, LARGE, NOTED, NOTES, KioskHistory, note_large
 from tests.conformance.roads import embedded_road, server_road
 from tests.integration.rebuild_watching import Killed, killed_at
 from tests.waiting import wait_until

@@ -15,8 +15,7 @@ import pytest
 from eventstore import Dispatcher
 from projections import open_runner, verify
 from projections.spark.views.view_functions import view_columns
-from tests.conformance.kiosk import GROUP
-from tests.conformance.kiosk_history import KioskHistory
+from tests.conformance.kiosk import GROUP, KioskHistory
 from tests.conformance.roads import embedded_road
 from tests.faults.command_process import CommandProcess
 

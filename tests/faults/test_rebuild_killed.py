@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from eventstore import Dispatcher
 from projections import rebuild, verify
-from tests.conformance.kiosk_history import KioskHistory
+from tests.conformance.kiosk import KioskHistory
 from tests.conformance.roads import embedded_road
 from tests.faults.command_process import CommandProcess
 from tests.faults.rebuild_process import GROUP

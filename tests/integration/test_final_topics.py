@@ -19,8 +19,7 @@ from projections.outputs.publishing import opened_publisher, prepare_topics
 from projections.spark.reading.kafka_source import KafkaLog
 from projections.stores import outbox
 from projections.stores.sqlite import SqliteTableStore
-from tests.conformance.final_rows import Finals, group_of
-from tests.conformance.topic_folds import Died, dies_instead_of
+from tests.conformance.topic_folds import Died, Finals, dies_instead_of, group_of
 
 
 @pytest.fixture

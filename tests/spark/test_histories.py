@@ -19,7 +19,7 @@ from projections.spark.failures import described
 from projections.spark.kinds import Reduction, kind_of
 from projections.spark.views.disclosing import Disclosure
 from projections.spark.views.view_functions import view_columns
-from tests.conformance.history_oracle import event_history_of
+from tests.conformance.history_views import event_history_of
 from tests.integration.payments import CUSTOMERS, micros
 from tests.rows import each_row
 from tests.shipments import REGISTRY as SHIPMENTS

@@ -65,7 +65,7 @@ def test_a_name_that_could_be_anything_else_in_sql_is_refused(place):
         with pytest.raises(InvalidDefinition) as caught:
             declare(name)
         assert "not a usable name" in caught.value.message, name
-    for name in others:  # such as SELECT in lower case, a name like any other: tests/conformance/test_quoted_names.py
+    for name in others:  # such as SELECT in lower case, a name like any other: tests/conformance/test_names_of_views.py
         declare(name)
 
 

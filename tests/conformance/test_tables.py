@@ -1,21 +1,24 @@
-"""Several aggregates of one id as one table: a row where any of them has a stream, live and rebuilt.
-
-What the rows must be is kept beside the records as they are written, in plain Python.
-"""
+"""Tables of several aggregates, and tables with a condition."""
 
 from __future__ import annotations
 
 import random
 from collections import Counter
+from decimal import Decimal
 
 import pytest
 
 from eventstore import Aggregate, event
 from eventstore.event_types import event_type_of
-from projections import Environment, ProjectionGroup, Table, on, open_runner, rebuild, verify, view
+from projections import Environment, ProjectionGroup, Table, field, on, open_runner, rebuild, verify, view
 from projections.spark.session import small_batch_session
 from projections.testing.memory_log import MemoryLog
+from projections.testing.trial import ViewTrial
+from tests.conformance.filtered_views import GROUP, NAMED, SQL, WORLD
+from tests.conformance.relational_batches import RelationalBatches
 from tests.conformance.view_oracle import in_order, stored
+from tests.integration.tickets import DECLARED, Ticket
+from tests.reference import accepted
 
 
 class Purchase(Aggregate):
@@ -68,7 +71,7 @@ def payers(purchases):
     return purchases.groupBy("settled_by").count().withColumnRenamed("count", "n")
 
 
-GROUP = ProjectionGroup("purchases", [purchases, folded, payers])
+PURCHASES = ProjectionGroup("purchases", [purchases, folded, payers])
 EVENTS = {
     Purchase: lambda number: Purchase.Made(amount=number),
     Settlement: lambda number: Settlement.Settled(by=f"payer {number % 3}", amount=number),
@@ -125,17 +128,58 @@ def check_history(store, spark, *, seed):
     history = History(environment.log, seed)
     for _ in range(20):
         history.go_on()
-    rebuild(environment, GROUP)
-    assert stored(store, GROUP) == history.expected(), "after the rebuild"
-    with open_runner(environment, GROUP) as runner:
+    rebuild(environment, PURCHASES)
+    assert stored(store, PURCHASES) == history.expected(), "after the rebuild"
+    with open_runner(environment, PURCHASES) as runner:
         for batch, events in enumerate([1, 3, 60]):
             for _ in range(events):
                 history.go_on()
             runner.catch_up()
-            assert stored(store, GROUP) == history.expected(), f"after batch {batch}"
-    assert all(verdict.equal for verdict in verify(environment, GROUP).values())
+            assert stored(store, PURCHASES) == history.expected(), f"after batch {batch}"
+    assert all(verdict.equal for verdict in verify(environment, PURCHASES).values())
 
 
 @pytest.mark.postgres_in_faults
 def test_a_row_has_the_columns_of_every_aggregate_that_has_its_id(store, spark):
     check_history(store, spark, seed=1)
+
+
+# ---- tables with a condition share the state of the whole table, and Spark judges a folded row as a whole
+
+
+def test_a_filtered_table_shares_the_state_of_the_whole_one(store, spark):
+    layout = RelationalBatches(store, MemoryLog(), GROUP, SQL, WORLD.columns(spark))._layout
+    assert sorted(layout.tables) == ["customers", "orders", "regions"]
+    assert layout.views["all_of_them"].root.state is layout.views["summed"].root.state
+
+
+tickets = Table.from_events(Ticket, key="ticket_id", columns=DECLARED)
+open_tickets = tickets.where((field("status") == "open") & (field("hours") >= Decimal("1.5")))
+
+
+@view(key="ticket_id")
+def waiting(open_tickets):
+    return open_tickets.select("ticket_id", "customer_id")
+
+
+def judged(spark, folder):
+    with ViewTrial(spark, ProjectionGroup("folded", [waiting]), folder) as trial:
+        trial.record("ticket-1", Ticket.Opened(customer_id=7, hours=Decimal("1.5")))
+        trial.record("ticket-2", Ticket.Opened(customer_id=8, hours=Decimal("1.4999")))
+        trial.check()
+        assert trial.rows("waiting") == [{"ticket_id": "1", "customer_id": 7}]
+        trial.record("ticket-1", Ticket.Moved(customer_id=9))  # sets neither of the condition's columns
+        trial.check()
+        assert trial.rows("waiting") == [{"ticket_id": "1", "customer_id": 9}]
+        trial.record("ticket-1", Ticket.Closed())
+        trial.check()
+        assert trial.rows("waiting") == []
+
+
+def test_a_folded_row_is_judged_as_a_whole(spark, tmp_path):
+    judged(spark, tmp_path)
+
+
+def test_the_reference_judges_rows_as_three_valued_logic_does():
+    rows = [{"region_id": region, "full_name": name} for region, name in ((1, "b"), (1, None), (None, None))]
+    assert list(accepted(NAMED["customers"], rows)) == [rows[0], rows[2]]
