@@ -28,7 +28,7 @@ from factfold.stack.local import sweep
 from factfold.stack.postgres import create_database, psql_command
 from factfold.stack.processes import RecordedProcess, wait_ended
 from factfold.stack.state import SERVERS, cache_folder
-from tests.unit.test_names_of_settings import READ
+from tests.unit.test_named_commands import READ
 
 Ran = subprocess.CompletedProcess[str]
 pytestmark = pytest.mark.usefixtures("connect")

@@ -1,21 +1,29 @@
-"""`factfold dlq`: what it prints and takes, and what it refuses before it asks anybody."""
+"""Dead letters, stuck processes and scheduled commands by the command line."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+from datetime import UTC, datetime, timedelta
 
 import pytest
 import sqlalchemy as sa
 
 from eventstore import ANY, SqlEventStore, Subscriber, subscription
+from eventstore.backends.sql.process_rows import Scheduled
 from eventstore.backends.sql.source import StoreSource
 from eventstore.deadletters.letters import Action, Cause, Contents, Letter, Settled
 from eventstore.errors import InvalidEventData
+from eventstore.processes.administration import InstanceStatus, ProcessCount
+from eventstore.processes.worker import ProcessWorker, WorkReport
+from eventstore.scheduling import Schedule
 from factfold.cli import letters, show
 from tests.commands import factfold
+from tests.conformance.process_shop import Exploding, explode
 from tests.ledger import Payment
-from tests.unit.test_documented_json import documented, fields
+from tests.unit.eventstore.fulfilled import fill_with_orders
+from tests.unit.eventstore.fulfilment import Order
+from tests.unit.test_quick_commands import documented, fields
 
 
 @subscription("payment", group="books", attempts=1)
@@ -188,3 +196,130 @@ def test_progress_is_told_once_work_takes_long(monkeypatch, capsys):
 
 def test_a_letter_and_its_contents_are_plain_values():
     assert all(dataclasses.is_dataclass(kind) for kind in (Letter, Contents, Cause, Action))
+
+
+# ---- `factfold schedule`
+
+
+@pytest.fixture
+def run_schedule(tmp_path):
+    """Run a command over a store in which a command failed once, and another one waits."""
+    url = f"sqlite:///{tmp_path}/shop.db"
+    with SqlEventStore(url) as store:
+        store.create_tables()
+        schedule = Schedule(store)
+        schedule.at(datetime(2026, 1, 1, tzinfo=UTC)).send("o1", explode)
+        schedule.after(timedelta(days=1)).send("o2", Order.cancel, reason="late")
+        ProcessWorker(store, commands=[Exploding]).run_once()
+
+    def invoke(*arguments):
+        return factfold("schedule", *arguments, "--store-url", url)
+
+    return invoke
+
+
+def test_scheduled_commands_are_listed_with_the_keys_of_the_page(run_schedule):
+    done = run_schedule("list", "--json")
+    assert done.exit_code == 0
+    failed, waiting = json.loads(done.stdout)
+    assert list(failed) == documented("schedule list")[: len(fields(Scheduled))] == fields(Scheduled)
+    assert (failed["name"], failed["error"], failed["attempts"]) == ("exploding.explode", "ZeroDivisionError", 1)
+    assert (waiting["target"], waiting["arguments"]) == ("o2", '{"reason": "late"}')
+
+
+def test_a_failed_command_is_named_with_exit_code_3(run_schedule):
+    done = run_schedule("list", "--failed")
+    assert done.exit_code == 3
+    assert "exploding.explode for exploding-o1 {}\n  failed, attempts: 1: ZeroDivisionError\n1 command\n" in done.stdout
+
+
+def test_a_failed_command_is_retried_and_cancelled_by_its_id(run_schedule):
+    (failed,) = json.loads(run_schedule("list", "--failed", "--json").stdout)
+    assert run_schedule("retry", failed["id"]).stdout == f"{failed['id']} is due now\n"
+    again = run_schedule("retry", failed["id"])
+    assert (again.exit_code, "there is no such command" in again.stderr) == (1, True)
+    assert json.loads(run_schedule("cancel", failed["id"], "--json").stdout) == {"done": True}
+    assert json.loads(run_schedule("cancel", failed["id"], "--json").stdout) == {"done": False}
+    assert run_schedule("cancel", "no-id").exit_code == 2
+
+
+# ---- `factfold processes`
+
+
+TARGET = "tests.unit.eventstore.fulfilment:Fulfilment"
+
+
+@pytest.fixture
+def run_processes(tmp_path):
+    """Run a command over a store in which o1 waits for its payment, and the compensation of o2 was refused."""
+    url = f"sqlite:///{tmp_path}/shop.db"
+    fill_with_orders(url)
+
+    def invoke(*arguments, json_=True):
+        options = ["--json"] if json_ else []
+        return factfold("processes", *arguments, "--store-url", url, *options)
+
+    return invoke
+
+
+def told_of_processes(done, code=0):
+    assert done.exit_code == code, done.output
+    return json.loads(done.stdout)
+
+
+def test_the_keys_are_those_of_the_page(run_processes):
+    (first, _) = told_of_processes(run_processes("list"))
+    assert list(first) == documented("processes list")[: len(fields(InstanceStatus))] == fields(InstanceStatus)
+    assert list(told_of_processes(run_processes("stats"))[0]) == documented("processes stats") == fields(ProcessCount)
+    assert documented("processes run_processes") == fields(WorkReport)
+
+
+def test_what_is_stuck_is_listed_with_its_reason_and_exit_code_3(run_processes):
+    (stuck,) = told_of_processes(run_processes("list", "--stuck", "1h"), code=3)
+    assert (stuck["instance"], stuck["status"]) == ("o2", "compensation_failed")
+    assert "the shelf is closed" in stuck["problem"]
+    shown = run_processes("list", "--stuck", "1h", json_=False).stdout
+    assert "waits for a retry of its compensation\n  problem: item.release" in shown
+
+
+def test_what_waits_says_for_what(run_processes):
+    waiting = told_of_processes(run_processes("show", "fulfilment-o1"))
+    assert waiting["waits_for"].startswith("timer payment, due 2")
+    assert [step["cause"]["name"] for step in waiting["steps"]] == ["order.placed", "item.reserve"]
+    assert waiting["steps"][-1]["state"]["reserved"] is True
+    assert "sends item.reserve to tea" in run_processes("show", "fulfilment-o1", json_=False).stdout
+
+
+def test_an_instance_is_cancelled_and_another_retried(run_processes):
+    assert told_of_processes(run_processes("cancel", TARGET, "o1"))["status"] == "compensating"
+    assert told_of_processes(run_processes("retry", TARGET, "o2"))["status"] == "compensating"
+    assert told_of_processes(run_processes("list", "--stuck", "1h")) == []
+
+
+def test_all_with_a_problem_or_of_one_cause_are_retried_or_cancelled(run_processes):
+    assert run_processes("retry", TARGET, "--cause", "another", json_=False).stdout == "0 of 0 instances\n"
+    assert (
+        told_of_processes(run_processes("cancel", TARGET, "--cause", "the shelf is closed", "--no-compensate"))[
+            "status"
+        ]
+        == "cancelled"
+    )
+    assert "is empty" in str(run_processes("cancel", TARGET, "").exception)  # an empty id means no others
+    for words in ((), ("o1", "--all")):
+        assert run_processes("retry", TARGET, *words).exit_code == 2
+
+
+def test_retry_all_repeats_what_has_a_problem(run_processes):
+    assert run_processes("retry", TARGET, "--all", json_=False).stdout.endswith("1 of 1 instances\n")
+    assert told_of_processes(run_processes("list", "--stuck", "1h")) == []
+
+
+def test_an_instance_that_is_not_there_is_an_error_with_exit_code_1(run_processes):
+    done = run_processes("show", "fulfilment-o9")
+    assert done.exit_code == 1
+    assert "there is no fulfilment 'o9'" in str(done.exception)
+
+
+def test_a_class_that_is_no_process_is_an_error(run_processes):
+    done = run_processes("retry", "tests.unit.eventstore.fulfilment:Order", "o1")
+    assert "is no process" in str(done.exception)

@@ -1,4 +1,4 @@
-"""`factfold erase` and keys beside an export: what cannot be done is said, with what to do instead."""
+"""An erasure by the command line, and commands with personal fields."""
 
 from __future__ import annotations
 
@@ -7,15 +7,19 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Event, Timer
 from typing import Annotated
 
 import pytest
 from typer.testing import Result
 
-from eventstore import ANY, Aggregate, MasterKeys, Personal, SqlEventStore, event
+from eventstore import ANY, Aggregate, Dispatcher, MasterKeys, Personal, SqlEventStore, command, event, subscription
 from eventstore.backends.memory import MemoryKeys
 from eventstore.backends.sql.database import Database
 from eventstore.errors import DeclarationError, KeysMissing, NotFound
+from eventstore.processes import Process, starts
+from factfold.cli.service import processes
+from factfold.development import from_store
 from tests.commands import factfold
 
 KEY = os.urandom(32)
@@ -139,3 +143,65 @@ def test_an_import_asks_the_key_store_that_is_named(elsewhere: SqlEventStore, ur
     assert isinstance(run("store", "import", file, "--store-url", target).exception, KeysMissing)
     done = run("store", "import", file, "--store-url", target, "--key-store", named("vault"))
     assert (done.exit_code, done.output) == (0, "1 events imported, 0 were there\n")
+
+
+# ---- programs that deliver events with personal fields take the keys of their environment
+
+
+MASTER_KEY = f"a:{'A' * 43}="
+SECONDS = 3
+
+
+class Greeted(Aggregate, category="greeted_guest"):
+    @event
+    class Booked:
+        name: Annotated[str, Personal(erased="(erased)")]
+
+    @command
+    def book(self, name: str) -> None:
+        self.emit(self.Booked(name=name))
+
+
+class Greeting(Process, sends=[Greeted]):
+    @starts(Greeted.Booked)
+    def booked(self, given: Greeted.Booked) -> None:
+        if not self.id.endswith("-again"):
+            self.send(f"{self.id}-again", Greeted.book, name="another")
+
+
+GREETED: list[str] = []
+
+
+@subscription(Greeted, group="greeting")
+def greet(given: Greeted.Booked) -> None:
+    GREETED.append(given.name)
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch):
+    url = f"sqlite:///{tmp_path / 'shop.db'}"
+    for name, value in (("STORE_URL", url), ("MASTER_KEYS", MASTER_KEY)):
+        monkeypatch.setenv(f"FACTFOLD_{name}", value)
+    with SqlEventStore(url, keys=MasterKeys.parse(MASTER_KEY)) as opened:
+        opened.create_tables()
+        Dispatcher(opened).send("1", Greeted.book, name="Ann")
+        yield opened
+
+
+def soon():
+    stop = Event()
+    Timer(SECONDS, stop.set).start()
+    return stop
+
+
+def test_a_command_of_a_process_seals_personal_fields(store, monkeypatch):
+    monkeypatch.setattr(processes, "stop_on_signal", soon)
+    done = factfold("processes", "run", f"{__name__}:Greeting")
+    assert done.output.endswith("1 commands sent, 0 timers fired, 0 failures\n")
+    (sent,) = store.read_stream("greeted_guest-1-again")
+    assert sent.data["name"] == "another"
+
+
+def test_a_handler_that_up_delivers_to_from_the_store_gets_them_open(store):
+    from_store.run("tests.unit.test_erasure_command", f"{__name__}:greet", stop=soon())
+    assert GREETED == ["Ann"]

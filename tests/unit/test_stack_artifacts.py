@@ -1,8 +1,9 @@
-"""Files of the stack: names, checksums, downloads that go wrong."""
+"""Artifacts with their checksums, the Java that runs them, and connectors of the stack."""
 
 from __future__ import annotations
 
 import hashlib
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -10,10 +11,13 @@ from xml.etree import ElementTree
 
 import pytest
 
-from factfold.stack import artifacts
-from factfold.stack.errors import ArtifactError
-from factfold.stack.java import Java
+from factfold.stack import StackInfo, artifacts
+from factfold.stack.connect import in_stack
+from factfold.stack.errors import ArtifactError, StackError
+from factfold.stack.java import Java, feature_version, require_java, server_options, start_lightly
 from factfold.stack.versions import Coordinate, versions
+from tests.errors import raises
+from tests.unit.cdc.declared import mysql, outbox, postgres
 
 JAR = Coordinate("org.example", "thing", "1.0")
 
@@ -140,3 +144,110 @@ def test_ivys_own_words_become_the_cause(printed: list[str], cause: str) -> None
     failure = artifacts.ivy_failure(printed)
     assert failure.message == f"a download failed: {cause}"
     assert "FACTFOLD_IVY_SETTINGS" in failure.remedy
+
+
+# ---- java
+
+
+def put_java(folder: Path, prints: str, *, exit_code: int = 0) -> Path:
+    """Make a `java` that prints what is given to stderr, as the real one does."""
+    folder.mkdir(parents=True, exist_ok=True)
+    java = folder / "java"
+    java.write_text(f"#!/bin/sh\necho '{prints}' >&2\nexit {exit_code}\n")
+    java.chmod(0o755)
+    return java
+
+
+@pytest.fixture
+def only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that is all of PATH."""
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    return tmp_path / "bin"
+
+
+def test_a_missing_java_is_an_error_that_says_what_to_install(only: Path) -> None:
+    with raises(StackError, code="no-java", match="no Java was found") as failure:
+        require_java()
+    assert "openjdk-17-jre-headless" in failure.value.remedy
+
+
+def test_a_java_that_is_too_old_is_refused_with_its_version_and_place(only: Path) -> None:
+    java = put_java(only, 'openjdk version "11.0.22" 2024-01-16')
+    with raises(StackError, code="java-too-old", match="Java 11 is too old, the servers need 17 or newer") as failure:
+        require_java()
+    assert failure.value.place == str(java)
+    assert "apt install" in failure.value.remedy
+
+
+def test_a_new_java_is_taken(only: Path) -> None:
+    java = put_java(only, 'openjdk version "21" 2023-09-19')
+    found = require_java()
+    assert (found.executable, found.version) == (java, 21)
+
+
+def test_java_home_goes_before_path(only: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_java(only, 'openjdk version "11.0.22"')
+    preferred = put_java(tmp_path / "home" / "bin", 'openjdk version "17.0.15"')
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
+    assert require_java().executable == preferred
+
+
+def test_a_java_that_does_not_run_is_an_error_with_its_place(only: Path) -> None:
+    java = put_java(only, "broken", exit_code=1)
+    with pytest.raises(StackError, match="does not work") as failure:
+        require_java()
+    assert failure.value.place == str(java)
+
+
+@pytest.mark.parametrize(
+    ("printed", "version"),
+    [
+        ('openjdk version "17.0.15" 2025-04-15', 17),
+        ('java version "1.8.0_202"', 8),
+        ('openjdk version "26-ea" 2026-03-17', 26),
+    ],
+)
+def test_the_feature_version_is_read_from_every_spelling(printed: str, version: int) -> None:
+    assert feature_version(printed, place="java") == version
+
+
+def test_a_version_that_cannot_be_read_is_an_error() -> None:
+    with pytest.raises(StackError, match="printed 'Picked up options', no version"):
+        feature_version("Picked up options", place="java")
+
+
+def test_jvms_start_lightly_unless_the_environment_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SPARK_SUBMIT_OPTS", raising=False)
+    monkeypatch.setenv("KAFKA_JVM_PERFORMANCE_OPTS", "-XX:+UseZGC '-Dwith a=blank'")
+    start_lightly()
+    assert os.environ["SPARK_SUBMIT_OPTS"]
+    assert server_options() == ["-XX:+UseZGC", "-Dwith a=blank"]
+    monkeypatch.delenv("SPARK_SUBMIT_OPTS")
+
+
+# ---- connectors brought to a local stack
+
+
+INFO = StackInfo("here", Path("/stacks/here"), {"postgres": 5433, "kafka": 9, "connect": 8}, "hush", {})
+
+
+@pytest.mark.parametrize("declare", [postgres, outbox])
+def test_host_port_and_secrets_folder_are_the_stacks(declare: object) -> None:
+    connector = declare()  # type: ignore[operator]
+    config, own = in_stack(connector, INFO).config(), connector.config()
+    assert config["database.hostname"] == "127.0.0.1"
+    assert config["database.port"] == "5433"
+    assert config["database.password"] == "${file:/stacks/here/secrets/shop.properties:password}"
+    changed = {key for key in config if config[key] != own[key]}
+    # The text in place of a missing value follows from the address.
+    assert changed - {"unavailable.value.placeholder", "transforms.unavailable.static.value"} == {
+        "database.hostname",
+        "database.port",
+        "database.password",
+    }
+
+
+def test_a_password_of_another_provider_and_another_database_stay_as_they_are() -> None:
+    assert in_stack(postgres(password="${env:PASSWORD}"), INFO).config()["database.password"] == "${env:PASSWORD}"
+    assert in_stack(mysql(), INFO) == mysql()

@@ -1,4 +1,4 @@
-"""`factfold console` as a process: the URL that it prints, what answers there, and how it ends."""
+"""The command of the console, its modules, and the definitions that it shows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,12 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import pytest
+
+from eventstore.errors import DeclarationError
+from factfold.console.definitions import find_definitions
 from tests.commands import factfold
+from tests.unit.console import teashop
 from tests.unit.console.conftest import TEASHOP
 from tests.waiting import wait_until
 
@@ -70,3 +75,77 @@ def test_a_port_that_is_taken_is_refused_with_what_to_do():
         result = factfold("console", "--port", str(taken.getsockname()[1]))
     assert "cannot listen on 127.0.0.1" in str(result.exception)
     assert "--port 0" in result.exception.remedy
+
+
+# ---- what a target stands for
+
+
+def test_a_module_stands_for_everything_that_it_declares():
+    found = find_definitions([TEASHOP])
+    assert found.groups == {f"{TEASHOP}:group": teashop.group}
+    assert set(found.branches) == {f"{TEASHOP}:order_branches"}
+    assert set(found.subscriptions) == {f"{TEASHOP}:review"}
+    assert set(found.processes) == {f"{TEASHOP}:Payment"}
+    assert set(found.aggregates) == {f"{TEASHOP}:Order", f"{TEASHOP}:Person"}
+
+
+def test_one_definition_stands_for_itself():
+    assert find_definitions([f"{TEASHOP}:review"]).count == 1
+
+
+def test_what_two_targets_name_is_found_once():
+    assert find_definitions([TEASHOP, f"{TEASHOP}:group", TEASHOP]).count == find_definitions([TEASHOP]).count
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """A package with a broken module, a module inside a package, and one that runs when it is imported."""
+    (tmp_path / "kiosk" / "inner").mkdir(parents=True)
+    (tmp_path / "kiosk" / "__init__.py").write_text("")
+    (tmp_path / "kiosk" / "broken.py").write_text("import nothing_of_the_kind")
+    (tmp_path / "kiosk" / "__main__.py").write_text("raise SystemExit(5)")
+    (tmp_path / "kiosk" / "inner" / "__init__.py").write_text("")
+    (tmp_path / "kiosk" / "inner" / "ships.py").write_text(f"from {TEASHOP} import review")
+    monkeypatch.syspath_prepend(tmp_path)
+    yield "kiosk"
+    for name in [name for name in sys.modules if name.partition(".")[0] == "kiosk"]:
+        del sys.modules[name]
+
+
+def test_a_package_stands_for_its_modules_and_a_broken_one_is_a_problem(package):
+    found = find_definitions([package])
+    assert set(found.subscriptions) == {"kiosk.inner.ships:review"}
+    (problem,) = found.problems
+    assert (problem.place, "nothing_of_the_kind" in problem.cause) == ("kiosk.broken", True)
+
+
+def test_a_broken_module_that_is_named_ends_the_command(package):
+    with pytest.raises(DeclarationError, match=r"kiosk\.broken cannot be imported"):
+        find_definitions([f"{package}.broken"])
+
+
+# ---- a console without a PACKAGE
+
+
+PROGRAM = """
+import json, sys
+from factfold.console.pages.overview import overview
+from factfold.console.parts import Places
+from factfold.console.sources import Sources
+
+url = sys.argv[1]
+with Sources(Places(store_url=url, views_url=url), every=0.0, patience=30.0) as sources:
+    before = set(sys.modules)
+    found = overview(sources.look(), {})
+own = ("cdc", "eventstore", "factfold", "projections")
+late = sorted(name for name in set(sys.modules) - before if name.partition(".")[0] in own)
+print(json.dumps([late, [one.problem.cause for one in found.empty]]))
+"""
+
+
+def test_no_thread_imports_a_module_of_ours_while_others_do(shop):
+    command = [sys.executable, "-c", PROGRAM, f"sqlite:///{shop}"]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    late, problems = json.loads(ran.stdout.splitlines()[-1])
+    assert late == []
+    assert [cause for cause in problems if "reading failed" in cause] == []
