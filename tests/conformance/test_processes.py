@@ -130,27 +130,21 @@ def test_a_timer_of_a_process_that_has_ended_does_nothing(shops):
     assert shop.steps("o1")[-1] == ("cancel", "cancelled")
 
 
-def test_a_repeated_event_is_dropped_by_the_inbox_and_a_second_start_is_an_error(shop):
-    shop.stock(1)
-    shop.place("o1")
-    shop.deliver()
-    shop.place("o1")
-    with pytest.raises(StepFailed) as failed:
-        shop.deliver()
-    assert "would start fulfilment-o1, which is there already" in str(failed.value.cause)
-
-
 @pytest.mark.both_databases
 def test_a_worker_that_dies_anywhere_repeats_nothing_and_loses_nothing(shops):
     for step in STEPS:
-        with pytest.MonkeyPatch.context() as patched:
-            dies_at(patched, step, shops())
+        for call in range(3):
+            with pytest.MonkeyPatch.context() as patched:
+                if not dies_at(patched, step, call, shops()):
+                    break
+        assert call, step
 
 
-def dies_at(monkeypatch, step, shop):
+def dies_at(monkeypatch, step, call, shop):
+    """Whether a worker died behind the call of that number of a step, and all was well in the end."""
     shop.stock(5)
     shop.place("o1", quantity=2)
-    crashes = crash_at(monkeypatch, step)
+    crashes = crash_at(monkeypatch, step, call)
     for _ in range(3):
         surviving(crashes, shop.deliver)
         surviving(crashes, lambda: shop.worker().drain())
@@ -160,7 +154,8 @@ def dies_at(monkeypatch, step, shop):
     assert shop.types("item-tea") == ["item.received", "item.reserved", "item.released"]
     assert shop.types("order-o1") == ["order.placed", "order.cancelled"]
     assert [name for name, _ in shop.steps("o1")] == ["order.placed", "item.reserve", "payment", "item.release"]
-    assert (shop.status("o1"), crashes.happened) == ("compensated", True)
+    assert shop.status("o1") == "compensated"
+    return crashes.happened
 
 
 class Crash(BaseException):
@@ -168,21 +163,26 @@ class Crash(BaseException):
 
 
 class Crashes:
-    happened = False
+    def __init__(self, left):
+        self.left = left
+
+    @property
+    def happened(self):
+        return self.left < 0
 
 
 STEPS = ("schedule", "save", "remove", "claim", "cancel", "withdraw")
 
 
-def crash_at(monkeypatch, step):
-    """Die at one of the moments between the statements of a step, the first time it is reached."""
-    crashes = Crashes()
+def crash_at(monkeypatch, step, call):
+    """Die once, behind one of the statements of a step."""
+    crashes = Crashes(call)
     real = getattr(ProcessRows, step)
 
     def dying(*args: Any, **kwargs: Any) -> Any:
         found = real(*args, **kwargs)
-        if not crashes.happened:
-            crashes.happened = True
+        crashes.left -= 1
+        if crashes.left == -1:
             raise Crash
         return found
 
