@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from contextlib import closing
 from decimal import Decimal
 
 import pytest
@@ -12,11 +11,9 @@ import sqlalchemy as sa
 from pyspark.sql import functions as F
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from projections import Environment, ProjectionGroup, Table, open_runner, rebuild, sql_view, view
+from projections import ProjectionGroup, Table, sql_view, view
 from projections import field as column
 from projections.errors import InvalidDefinition
-from projections.spark.session import small_batch_session
-from projections.stores.postgres import PostgresTableStore
 from projections.testing.memory_log import ChangeWriter, MemoryLog
 from projections.testing.trial import ViewTrial
 
@@ -100,29 +97,6 @@ def test_views_of_columns_in_mixed_case_are_kept_live_as_they_are_rebuilt(spark,
         second(trial.put)
         trial.check()
         assert_shown(trial.rows)
-
-
-def follow(environment):
-    changes = ChangeWriter(environment.log)
-    first(changes.put)
-    rebuild(environment, GROUP)
-    second(changes.put)
-    with open_runner(environment, GROUP) as runner:
-        runner.catch_up()
-
-
-@pytest.mark.faults
-def test_columns_in_mixed_case_are_alike_in_postgresql(spark, database):
-    with closing(PostgresTableStore(database())) as store:
-        store.prepare()
-        follow(Environment(spark, small_batch_session(spark), store, MemoryLog()))
-
-        def rows(name):
-            with store.looking() as connection:
-                found = connection.execute(sa.text(f'SELECT * FROM "{name}" ORDER BY 1')).mappings()
-                return [dict(row) for row in found]
-
-        assert_shown(rows)
 
 
 # As a database of twenty years has them; the views' names are those of `key=`.

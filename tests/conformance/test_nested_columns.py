@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 
 import pytest
-import sqlalchemy as sa
 from pyspark.sql import functions as F
 from sqlalchemy import ARRAY, JSON, Column, Integer, MetaData, Numeric, Text
 from sqlalchemy import Table as SqlTable
@@ -16,12 +14,9 @@ from sqlalchemy import Table as SqlTable
 from cdc.changes.rules import UNAVAILABLE
 from eventstore import Aggregate, event
 from projections import (
-    Environment,
     ProjectionGroup,
     Table,
     on,
-    open_runner,
-    rebuild,
     sql_view,
     view,
 )
@@ -29,9 +24,6 @@ from projections import field as column
 from projections.declaring.binding import check
 from projections.declaring.views import Reference
 from projections.errors import InvalidDefinition, InvalidPredicate, UndecodableRecord
-from projections.spark.session import small_batch_session
-from projections.stores.postgres import PostgresTableStore
-from projections.testing.memory_log import ChangeWriter, MemoryLog
 from projections.testing.trial import ViewTrial
 
 
@@ -179,35 +171,6 @@ def test_nested_columns_are_kept_live_as_they_are_rebuilt(spark, tmp_path):
         with pytest.raises(UndecodableRecord, match="goods") as refused:
             trial.check()
         assert "offset" in (refused.value.place or "")
-
-
-SHOWN = ProjectionGroup("shown", [offers])
-ALIKE = [('["1.50","2.25"]', Decimal("3.75"), TOLD), ("[null]", None, TOLD)]
-
-
-def follow(environment):
-    """A view with nested columns through a rebuild and a batch."""
-    changes = ChangeWriter(environment.log)
-    changes.put(shops, {"id": 1, "fees": ["1.5"], "goods": GOODS, "city": "Oslo"})
-    rebuild(environment, SHOWN)
-    changes.put(shops, {"id": 1, "fees": ["1.5", "2.25"], "goods": UNAVAILABLE, "city": "Oslo"})
-    changes.put(shops, {"id": 2, "fees": [None], "goods": GOODS, "city": "Rome"})
-    with open_runner(environment, SHOWN) as runner:
-        runner.catch_up()
-
-
-def in_short(rows):
-    """What of its rows is compared."""
-    return [(row["fees"], row["sum"], row["goods"]) for row in rows]
-
-
-def test_nested_columns_are_alike_in_postgresql(spark, database):
-    with closing(PostgresTableStore(database())) as store:
-        store.prepare()
-        follow(Environment(spark, small_batch_session(spark), store, MemoryLog()))
-        with store.looking() as connection:
-            found = connection.execute(sa.text("SELECT * FROM offers ORDER BY id")).mappings().all()
-    assert in_short(found) == ALIKE
 
 
 def test_a_nested_column_is_no_key_and_compared_with_nothing():

@@ -7,10 +7,9 @@ import sqlalchemy as sa
 
 from eventstore import Dispatcher
 from projections import open_runner, rebuild, verify
-from projections.errors import NoServingGeneration, RunAlreadyActive
+from projections.errors import NoServingGeneration
 from projections.lifecycle import building
 from projections.spark.views.view_functions import view_columns
-from projections.stores import staging
 from tests.conformance.kiosk import GROUP, LARGE, NOTED, NOTES, KioskHistory, note_large
 from tests.conformance.roads import embedded_road, server_road
 from tests.integration.rebuild_watching import Killed, killed_at
@@ -66,38 +65,6 @@ def test_live_changes_of_every_side_reach_the_views(built, history):
         for steps in (1, 40):
             live(built, history, steps)
             runner.catch_up()
-    assert_as_expected(built, history)
-
-
-def test_the_view_is_read_by_its_own_name(built, history):
-    with built.environment.store.transaction() as connection:
-        found = connection.execute(sa.text("SELECT order_id, customer, stock FROM kiosk_sales ORDER BY order_id"))
-        assert [tuple(row) for row in found] == [(r["order_id"], r["customer"], r["stock"]) for r in history.sales()]
-
-
-def test_a_second_runner_is_refused_while_the_first_goes_on(built, history):
-    with open_runner(built.environment, GROUP) as first:
-        with pytest.raises(RunAlreadyActive), open_runner(built.environment, GROUP):
-            pass
-        live(built, history, 5)
-        first.catch_up()
-
-
-def test_a_run_that_dies_in_its_commit_goes_on_where_it_stood(built, history, monkeypatch):
-    merged = staging._merge_view
-
-    def crash(connection, layout):
-        merged(connection, layout)
-        raise KeyboardInterrupt
-
-    live(built, history, 20)
-    with monkeypatch.context() as patched, open_runner(built.environment, GROUP) as runner:
-        patched.setattr(staging, "_merge_view", crash)
-        with pytest.raises(KeyboardInterrupt):
-            runner.catch_up()
-    live(built, history, 10)
-    with open_runner(built.environment, GROUP) as runner:
-        runner.catch_up()
     assert_as_expected(built, history)
 
 

@@ -38,14 +38,13 @@ def start_relay(crates, settings, tmp_path):
     """A function that starts `factfold relay run`; what still runs at the end stops in peace."""
     started = []
 
-    def start(*options, name="relay", module="factfold", **more):
+    def start(*options, name="relay"):
         environment = {
             "FACTFOLD_STORE_URL": crates.engine.url.render_as_string(hide_password=False),
             "FACTFOLD_KAFKA__BOOTSTRAP_SERVERS": settings.kafka.bootstrap_servers,
-            **more,
         }
         command = ["relay", "run", "--json", *options]
-        process = CommandProcess(command, environment, tmp_path / f"{name}.log", module=module)
+        process = CommandProcess(command, environment, tmp_path / f"{name}.log")
         started.append(process)
         return process
 

@@ -15,11 +15,9 @@ import os
 import sys
 
 import pytest
-import sqlalchemy as sa
 
 from projections import open_runner, rebuild
 from projections.spark.views.view_functions import view_columns
-from projections.stores import staging
 from projections.stores.comparison import digest_rows
 from tests.faults.disturbed_log import disturbed, moved
 from tests.integration.log_writer import LogWriter
@@ -91,20 +89,3 @@ def test_views_are_those_of_the_clean_log_after_a_disturbed_one_and_after_the_sa
     source.send(records)
     rebuild(undisturbed, its_group)
     assert digests(undisturbed, its_group) == right
-
-
-@pytest.mark.parametrize("clean", [300], indirect=True)
-def test_the_planted_fault_is_seen_a_merge_that_does_not_look_at_positions(road, clean, monkeypatch):
-    (views, group, writer, log), (history, _, _) = road, clean
-
-    def last_wins(connection, layout):
-        columns, state = [c.name for c in layout.state.columns], layout.state
-        same = sa.and_(*(state.c[key] == layout.staged.c[key] for key in layout.row_key))
-        connection.execute(sa.delete(state).where(sa.exists().where(same)))
-        connection.execute(sa.insert(state).from_select(columns, sa.select(*(layout.staged.c[c] for c in columns))))
-
-    monkeypatch.setattr(staging, "_drop_stale", lambda connection, layout: None)
-    monkeypatch.setattr(staging, "_merge_state", last_wins)
-    carried_over(views, group, writer, [*log, *log[: len(log) // 2]], parts=2)
-    with pytest.raises(AssertionError):
-        assert_views_as_expected(views, history)

@@ -16,10 +16,8 @@ import sys
 import pytest
 import sqlalchemy as sa
 
-from projections import cut_over, open_runner, rebuild, rollback, verify
-from projections.lifecycle.cutover import CatchUp
+from projections import open_runner, rebuild, rollback, verify
 from projections.spark.views.view_functions import view_columns
-from projections.stores import runs
 from projections.stores.sqlite import SqliteTableStore
 from tests.integration.log_writer import PARTITIONS, LogWriter
 from tests.integration.rebuild_watching import (
@@ -94,26 +92,6 @@ def test_readers_never_go_back_in_time_while_generations_are_rebuilt_switched_an
         runner.catch_up()
     assert rows_of(env) == tickets.sent
     assert verify(env, first)["ticket_rows"].equal
-
-
-def test_the_planted_fault_is_seen_a_cut_over_that_does_not_wait_for_the_new_generation(
-    env, writer, tickets, monkeypatch
-):
-    group, reader = growing_group(writer, columns=SHOWN), Sightings()
-    tickets.send(30)
-    rebuild(env, group)
-    rebuild(env, group, cut_over=False)
-    tickets.send(10)
-    with open_runner(env, group) as runner:
-        runner.catch_up()
-    reader.see(seen_by(env))
-    with monkeypatch.context() as patched:
-        patched.setattr(CatchUp, "bring_beyond", lambda *arguments, **options: None)
-        patched.setattr(runs, "is_ahead", lambda *arguments, **options: True)
-        cut_over(env, group)
-    reader.see(seen_by(env))
-    empty, partial, backwards = reader.wrong
-    assert (empty, partial, backwards > 0) == (0, 0, True)
 
 
 def test_the_planted_fault_is_seen_a_generation_that_serves_half_loaded(env, writer, tickets):

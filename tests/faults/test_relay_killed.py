@@ -2,8 +2,7 @@
 
 Every event is in the topic once, each stream in its order; afterwards compaction has nothing to take but what the dead
 left behind. FACTFOLD_KILLS sets how often it is killed: once in make test, 10 times in make faults (5, twice each).
-The planted faults: relays that resume from the start of their last batch, or from a checkpoint file that is written
-after the commit or before it.
+What the checker sees of records that are missing, repeated or out of order: tests/unit/test_tools.py.
 """
 
 from __future__ import annotations
@@ -13,13 +12,12 @@ import random
 import sys
 import threading
 import time
-from collections import Counter
 
 import pytest
 
 from eventstore.relay import Relay
 from tests.crates import faults, fill
-from tests.faults.relayed_topic import HOUR, STREAMS, Load, wait_for_the_last, waiting
+from tests.faults.relayed_topic import STREAMS, Load, wait_for_the_last, waiting
 from tests.waiting import wait_until
 
 GIVEN = int(os.environ.get("FACTFOLD_KILLS", "1"))
@@ -79,36 +77,3 @@ def test_the_second_relay_takes_over_from_one_that_is_killed(crates, settings, s
     wait_until(lambda: waiting(crates, settings) == 0, alive=second.require_alive, what="the last event", pause=0.2)
     assert second.stop() == 0
     assert faults(crates, topic.records()) == {}
-
-
-@pytest.mark.parametrize(
-    ("mutant", "seen"),
-    [("last batch", {"repeated", "disordered"}), ("checkpoint after", {"repeated", "disordered"}),
-     ("checkpoint before", {"missing"})],
-)  # fmt: skip
-def test_the_planted_fault_is_seen_a_place_beside_the_topic(crates, start_relay, topic, tmp_path, mutant, seen):
-    planted = {"FACTFOLD_TEST_MUTANT": mutant, "FACTFOLD_TEST_PLACE": str(tmp_path / "place")}
-    topic.keep_uncleaned(HOUR)  # compaction takes repeated records away
-    fill(crates, *range(4), times=20)
-    killed = start_relay("--once", module="tests.faults.mutant_relays", FACTFOLD_TEST_DIE="2", **planted)
-    assert killed.wait() == -9
-    again = start_relay("--once", module="tests.faults.mutant_relays", **planted)
-    assert again.wait() == 0, again.said
-    assert set(faults(crates, topic.records())) == seen
-
-
-def test_the_planted_fault_is_seen_after_compaction_too_records_that_come_again(
-    crates, settings, start_relay, topic, eager_cleaner, tmp_path
-):
-    """Nothing is missing then and nothing there twice: but old versions stand behind newer ones."""
-    planted = {"FACTFOLD_TEST_MUTANT": "last batch", "FACTFOLD_TEST_PLACE": str(tmp_path / "place")}
-    topic.keep_uncleaned(HOUR)
-    fill(crates, *range(4), times=20)
-    Relay(crates, settings).run(stop=threading.Event(), once=True)
-    killed = start_relay("--once", module="tests.faults.mutant_relays", FACTFOLD_TEST_DIE="1", **planted)
-    assert killed.wait() == -9
-    repeated = Counter(record.key for record in topic.records())
-    assert sum(times > 1 for times in repeated.values()) == 10
-    topic.keep_uncleaned(0)  # not before: it would take the repeated ones away uncounted
-    topic.clean()
-    assert set(faults(crates, topic.records())) == {"disordered"}

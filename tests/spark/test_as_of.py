@@ -27,6 +27,7 @@ from tests.errors import raises
 from tests.integration.payments import CUSTOMERS, Payment, entries_of, micros, moment, received, risk_view
 from tests.reference import newest_per_key, valid_at, versions_per_key
 from tests.rows import each_row
+from tests.version_tables import HISTORIES
 
 RAW = pa.schema({
     "topic": pa.string(), "partition": pa.int32(), "offset": pa.int64(), "key": pa.string(), "value": pa.binary(),
@@ -81,36 +82,14 @@ def joined(spark, events, changes, *, how="left"):
     return {row.payment_id: (row.credit_score, row.note) for row in found}
 
 
-# What happens to a customer (operation, score, minute, LSN), and the score that a payment of each minute finds.
-HISTORIES = {
-    "created, changed, deleted, created again": (
-        [("c", 500, 1, 10), ("u", 600, 3, 20), ("d", None, 5, 30), ("c", 700, 6, 40)],
-        {1: 500, 2: 500, 3: 600, 4: 600, 6: 700, 7: 700},
-    ),
-    "found by a snapshot: valid since ever": (
-        [("r", 500, 4, 1_000), ("u", 600, 5, 1_010)],
-        {0: 500, 1: 500, 2: 500, 3: 500, 4: 500, 5: 600, 6: 600, 7: 600},
-    ),
-    "streamed below the snapshot's LSN, from a transaction that was open meanwhile": (
-        [("r", 500, 4, 1_000), ("u", 600, 3, 990)],
-        {0: 500, 1: 500, 2: 500, 3: 600, 4: 600, 5: 600, 6: 600, 7: 600},
-    ),
-    "a second snapshot": (
-        [("r", 500, 2, 1_000), ("r", 600, 4, 1_010), ("d", None, 6, 1_020)],
-        {0: 500, 1: 500, 2: 500, 3: 500, 4: 600, 5: 600},
-    ),
-    "twice within a transaction, or a microsecond: the later place wins": (
-        [("c", 500, 2, 10), ("u", 600, 2, 20), ("u", 700, 4, 30), ("u", 800, 4, 40)],
-        {2: 600, 3: 600, 4: 800, 5: 800, 6: 800, 7: 800},
-    ),
-    "the source's clock was set back: the newest wins in the end": (
-        [("c", 500, 1, 10), ("u", 600, 5, 20), ("u", 700, 3, 30)],
-        {1: 500, 2: 500, 3: 700, 4: 700, 5: 700, 6: 700, 7: 700},
-    ),
-    "first known by an update": ([("u", 600, 3, 20)], {3: 600, 4: 600, 5: 600, 6: 600, 7: 600}),
-    "a score that is null is a version": ([("c", None, 6, 10)], {6: None, 7: None}),
-    "deleted only": ([("d", None, 3, 10)], {}),
-}
+def found_at(case):
+    """The score that a payment of each minute finds: that of the version which is valid then."""
+    return {
+        minute: score
+        for minute in range(8)
+        for score, start, end in HISTORIES[case][1]
+        if (start is None or start <= minute) and (end is None or minute < end)
+    }
 
 
 def test_a_payment_finds_the_version_that_was_valid_at_its_time(small):
@@ -126,7 +105,7 @@ def test_a_payment_finds_the_version_that_was_valid_at_its_time(small):
     for payment, (score, _) in joined(small, events, changes, how="inner").items():
         number, minute = map(int, payment.split())
         by_minute[arrived[number]][minute] = score
-    assert by_minute == {one: HISTORIES[one[0]][1] for one in arrived}
+    assert by_minute == {one: found_at(one[0]) for one in arrived}
 
 
 def test_the_time_of_a_change_is_the_finest_that_its_record_has_to_the_microsecond(small):

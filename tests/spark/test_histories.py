@@ -25,6 +25,7 @@ from tests.rows import each_row
 from tests.shipments import REGISTRY as SHIPMENTS
 from tests.spark.test_as_of import RAW, UNAVAILABLE, change
 from tests.spark.test_upcasting import DECLARED, RECORDS
+from tests.version_tables import HISTORIES
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MINUTE = 60_000_000
@@ -80,42 +81,6 @@ def versions(spark, declared, records, *columns, registry=REGISTRY):
 def minute(at):
     """Minutes since the beginning of the payments' history; None where there is no time."""
     return None if at is None else (at - micros(0)) // MINUTE
-
-
-# What happens to a customer (operation, score, minute, LSN), and the versions: score, from, to.
-HISTORIES = {
-    "created, changed, deleted, created again": (
-        [("c", 500, 1, 10), ("u", 600, 3, 20), ("d", None, 5, 30), ("c", 700, 6, 40)],
-        [(500, 1, 3), (600, 3, 5), (700, 6, None)],
-    ),
-    "found by a snapshot: valid since ever": (
-        [("r", 500, 4, 1_000), ("u", 600, 5, 1_010)],
-        [(500, None, 5), (600, 5, None)],
-    ),
-    "a second snapshot": (
-        [("r", 500, 2, 1_000), ("r", 600, 4, 1_010), ("d", None, 6, 1_020)],
-        [(500, None, 4), (600, 4, 6)],
-    ),
-    "twice within a transaction: the first was never valid": (
-        [("c", 500, 1, 10), ("u", 600, 2, 20), ("u", 700, 2, 30)],
-        [(500, 1, 2), (700, 2, None)],
-    ),
-    "created and deleted in one transaction": ([("c", 500, 2, 10), ("d", None, 2, 20)], []),
-    "deleted and created again in one transaction": (
-        [("c", 500, 1, 10), ("d", None, 3, 20), ("c", 600, 3, 30)],
-        [(500, 1, 3), (600, 3, None)],
-    ),
-    "the source's clock was set back: the newest wins in the end": (
-        [("c", 500, 1, 10), ("u", 600, 5, 20), ("u", 700, 3, 30)],
-        [(500, 1, 3), (700, 3, None)],
-    ),
-    "an update of a value to itself is a version": (
-        [("c", 500, 1, 10), ("u", 500, 2, 20)],
-        [(500, 1, 2), (500, 2, None)],
-    ),
-    "a score that is null": ([("c", None, 6, 10)], [(None, 6, None)]),
-    "deleted only": ([("d", None, 3, 10)], []),
-}
 
 
 IN_ORDER, BACKWARDS = 1, -1

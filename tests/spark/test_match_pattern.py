@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import datetime as dt
-import random
 from decimal import Decimal
 
 import pytest
 import sqlalchemy as sa
 
 from projections import ProjectionGroup, Table, field, label, match_pattern, previous, rows_of, view
-from projections.declaring.timing.patterns import as_pattern
 from projections.declaring.timing.promises import Reach
 from projections.errors import InvalidDefinition, PatternTooWide, UnsupportedValue
 from projections.spark.failures import described
 from projections.spark.views.view_functions import view_columns
-from tests.conformance import pattern_oracle
 from tests.rows import each_row
 
 BEGIN = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
@@ -104,39 +101,6 @@ def test_a_row_without_a_time_is_in_no_match(small):
 
 
 start = label("start")
-down, up = label("down", field("amount") < previous("amount")), label("up", field("amount") > previous("amount"))
-PATTERNS = {
-    "v": start.then(down.one_or_more()).then(up.one_or_more()).within("1 minute"),
-    "plain": low.times(2, 3).followed_by(high).not_between(field("amount") == 30).within("9 seconds"),
-    "sees": low.then(label("more", field("amount") > rows_of().average("amount")).one_or_more()).within("8 seconds"),
-    "mixed": low.followed_by(label("same", (field("note") != "x") & (field("amount") == low.last("amount"))))
-    .within("1 minute").skip_to_next_row(),
-}  # fmt: skip
-
-
-@each_row("name", PATTERNS)
-def test_partitions_across_batches_match_as_the_plain_matcher_does(small, name):
-    chance = random.Random(5)
-    amounts = [[chance.choice([1, 2, 5, 30, 60, 70]) for _ in range(chance.randrange(30))] for _ in range(12)]
-    frames = [payments(small, some, account=str(n)) for n, some in enumerate(amounts)]
-    rows = frames[0]
-    for frame in frames[1:]:
-        rows = rows.union(frame)
-    small.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 7)
-    try:
-        found = match_pattern(
-            rows, PATTERNS[name], by="account", time="at", key="id", measures={"rows": rows_of().count()}
-        )
-        assert sorted(collected(found)) == sorted(expected(amounts, PATTERNS[name]))
-    finally:
-        small.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
-
-
-def expected(amounts, pattern):
-    for account, some in enumerate(amounts):
-        rows = [{"at": n * 1_000_000, "amount": a, "note": f"note {n}"} for n, a in enumerate(some)]
-        for match in pattern_oracle.matches(as_pattern(pattern), rows):
-            yield str(account), match[0][0], len(match)
 
 
 def test_a_pattern_that_sees_too_much_ends_with_an_error_of_its_own(small):
