@@ -97,10 +97,12 @@ def readers(path, *, seconds):
         thread.start()
     begun.wait()
     time.sleep(seconds)
-    yield
-    stop.set()
-    for thread in threads:
-        thread.join()
+    try:
+        yield
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
 
 
 def longest(store, tmp_path):
