@@ -150,7 +150,7 @@ UNCHANGED = ProjectionGroup("current_rates", [current_rates])
 
 @pytest.fixture
 def drifted(small, tmp_path):
-    """A group that serves two bank_rates, one of which was changed behind its back."""
+    """A group that serves two rates, one of which was changed behind its back."""
     with closing(SqliteTableStore(tmp_path / "views.db")) as store:
         store.prepare()
         drifted = Environment(small, small, store, MemoryLog())

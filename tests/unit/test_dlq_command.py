@@ -271,7 +271,7 @@ def test_the_keys_are_those_of_the_page(run_processes):
     (first, _) = told_of_processes(run_processes("list"))
     assert list(first) == documented("processes list")[: len(fields(InstanceStatus))] == fields(InstanceStatus)
     assert list(told_of_processes(run_processes("stats"))[0]) == documented("processes stats") == fields(ProcessCount)
-    assert documented("processes run_processes") == fields(WorkReport)
+    assert documented("processes run") == fields(WorkReport)
 
 
 def test_what_is_stuck_is_listed_with_its_reason_and_exit_code_3(run_processes):

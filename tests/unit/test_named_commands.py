@@ -245,12 +245,12 @@ def statements(docstring):
 
 
 def named(name):
-    """The exemplified values of a name; two modules may have one each."""
+    """The documented values of a name; two modules may have one each."""
     return [value for entry, value in VALUES.items() if entry.rpartition(".")[2] == name]
 
 
 def called(call):
-    """The exemplified values that a call may mean, by themselves or as an attribute of a exemplified class."""
+    """The documented values that a call may mean, by themselves or as an attribute of a documented class."""
     match call.func:
         case ast.Name(id=name):
             return named(name)
@@ -271,7 +271,7 @@ def refusal(value, call):
 
 
 def mistakes(docstring):
-    """Calls of exemplified names that the signatures of all values of that name refuse."""
+    """Calls of documented names that the signatures of all values of that name refuse."""
     for statement in statements(docstring):
         for call in [node for node in ast.walk(statement) if isinstance(node, ast.Call)]:
             refusals = [refusal(value, call) for value in called(call)]

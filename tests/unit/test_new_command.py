@@ -251,7 +251,7 @@ DOCKER = Path(__file__).parents[2] / "docker"
 
 @pytest.fixture(scope="module")
 def servers() -> dict[str, Any]:
-    parsed: dict[str, Any] = yaml.safe_load((DOCKER / "servers.yaml").read_text())
+    parsed: dict[str, Any] = yaml.safe_load((DOCKER / "compose.yaml").read_text())
     return parsed
 
 
