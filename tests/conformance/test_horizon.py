@@ -20,7 +20,7 @@ from projections.lifecycle.metrics import RunMetrics
 from projections.spark.session import small_batch_session
 from projections.stores import forgetting
 from projections.testing.memory_log import ChangeWriter, MemoryLog
-from tests.conformance import ticket_batches, view_oracle
+from tests.conformance import view_oracle
 from tests.conformance.followed_views import in_a_file
 from tests.conformance.join_views import NAMED, SQL, customer, customers, full_join, left_join, order, orders
 from tests.conformance.relational_batches import RelationalBatches
@@ -252,34 +252,6 @@ def test_deleted_rows_that_a_build_loads_count_from_then_on(store):
     assert store.let_go(run, layout, before=FOR_EVER, most=10) == {"orders": 1}
     with store.transaction() as connection:
         assert connection.execute(sa.select(state.c["id"])).scalars().all() == [0]
-
-
-def stage_deleted(store, layout, identity, version):
-    at = [version]
-    columns = {"ticket_id": [identity], "_epoch": [0], "_pos": at, "_offset": at, "_deleted": [True]}
-    columns["_first"] = at
-    store.target(layout.tables["tickets"].staged).append(ticket_batches.rows(ticket_batches.tickets.columns, **columns))
-
-
-@pytest.mark.both_databases
-def test_a_deleted_stream_loses_its_values_and_its_first_event_again_does_not_bring_it_back(store):
-    run, layout = ticket_batches.served(store)
-    state = layout.tables["tickets"].state
-
-    def batch(stage, *keys, to):
-        return ticket_batches.batch(store, run, layout, stage, *keys, to=to)
-
-    def rows():
-        with store.transaction() as connection:
-            return connection.execute(sa.select(state.c["ticket_id", "status", "_pos", "_deleted"])).all()
-
-    batch(lambda: ticket_batches.stage_ticket(store, layout, "t1", 0), "t1", to=1)
-    batch(lambda: stage_deleted(store, layout, "t1", 1), to=2)
-    assert rows() == [("t1", "open", 1, True)]
-    assert store.let_go(run, layout, before=FOR_EVER, most=10) == {"tickets": 1}
-    assert rows() == [("t1", None, 1, True)]
-    assert batch(lambda: ticket_batches.stage_ticket(store, layout, "t1", 0), to=3) == (0, 0)
-    assert rows() == [("t1", None, 1, True)]
 
 
 EXPLAIN = {"SQLite": "EXPLAIN QUERY PLAN ", "PostgreSQL": "EXPLAIN "}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from datetime import datetime, timedelta
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -13,10 +13,9 @@ import sqlalchemy as sa
 
 from eventstore.backends.sql.process_rows import ProcessRows
 from eventstore.errors import InvalidEventData
-from eventstore.processes.errors import ProcessError, ProcessVersionMissing, StepFailed
+from eventstore.processes.errors import ProcessVersionMissing, StepFailed
 from eventstore.scheduling import Schedule
 from tests.conformance.process_shop import (
-    NOON,
     Counted,
     Counting,
     Family,
@@ -29,7 +28,6 @@ from tests.conformance.process_shop import (
     Reminder,
     Shop,
 )
-from tests.errors import raises
 from tests.unit.eventstore.fulfilment import Fulfilment, Item, Order
 from tests.waiting import wait_until
 
@@ -244,29 +242,6 @@ def test_a_command_that_expired_is_not_sent_and_its_process_hears_so(shops):
     assert shop.dispatcher.load(Hurried, "o1").heard == "expired"
 
 
-def test_a_scheduled_command_is_sent_once_at_its_time_and_never_if_it_is_cancelled(shop):
-    schedule = Schedule(shop.store, clock=lambda: shop.now)
-    kept = schedule.after(timedelta(hours=1)).send("o1", Order.cancel, reason="late")
-    gone = schedule.at(NOON + timedelta(hours=2)).send("o2", Order.cancel, reason="late")
-    assert schedule.cancel(gone)
-    assert not schedule.cancel(gone)
-    assert shop.worker(commands=[Order]).drain().commands == 0
-    shop.pass_time(hours=5)
-    assert shop.worker(commands=[Order]).drain().commands == 1
-    assert not schedule.cancel(kept)
-    assert (shop.types("order-o1"), shop.types("order-o2")) == (["order.cancelled"], [])
-
-
-@pytest.mark.both_databases
-def test_a_schedule_belongs_to_the_transaction_of_its_caller(shop):
-    with shop.store.engine.connect() as tx:
-        Schedule(shop.store).within(tx).at(NOON).send("o1", Order.cancel, reason="late")
-        tx.rollback()
-    assert shop.rows("factfold_scheduled") == 0
-    with pytest.raises(InvalidEventData, match="has no time zone"):
-        Schedule(shop.store).at(datetime(2026, 1, 1))
-
-
 def test_an_instance_ends_by_the_code_it_began_with_or_is_moved(shops):
     first = shops(Former)
     first.place("old", "moved")
@@ -295,19 +270,6 @@ def test_an_instance_whose_code_is_gone_says_so_and_loses_nothing(shops):
         alone.deliver()
     assert isinstance(failed.value.cause, ProcessVersionMissing)
     assert "talk 'old' began with version 1 of its code, which is missing" in str(failed.value.cause)
-
-
-def test_what_is_not_there_is_said_so(shop):
-    with raises(ProcessError, code="process-unknown", match="there is no fulfilment 'o9'"):
-        shop.processes.show("fulfilment", "o9")
-    with raises(ProcessError, code="process-unknown", match="there is no fulfilment 'o9'"):
-        shop.processes.retry("fulfilment", "o9")
-    shop.place("o1")
-    shop.deliver()
-    shop.processes.cancel("fulfilment", "o1")
-    with pytest.raises(ProcessError, match="has ended"):
-        shop.processes.cancel("fulfilment", "o1")
-    assert [(one.status, one.instances) for one in shop.processes.stats()] == [("compensated", 1)]
 
 
 def test_an_event_without_a_stream_id_that_a_process_can_have_is_an_error_of_that_event(shops):

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor, wait
-from datetime import timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 
 import pytest
 import sqlalchemy as sa
 
 from eventstore import Command, Dispatcher, Result, Send
-from eventstore.errors import SubscriptionError
-from eventstore.processes.errors import StepFailed
+from eventstore.errors import InvalidEventData, SubscriptionError
+from eventstore.processes.errors import ProcessError, StepFailed
 from eventstore.processes.running import open_process
 from eventstore.scheduling import Schedule
 from tests.conformance.process_shop import (
@@ -181,3 +181,39 @@ def test_a_handler_that_hangs_is_cut_off_named_and_holds_up_nobody(shops):
     assert shop.steps("o1")[-1] == ("remind", "running")
     (again,) = shop.processes.show("reminder", "o2").scheduled
     assert (again.attempts, again.due > shop.now) == (1, True)
+
+
+def test_a_scheduled_command_is_sent_once_at_its_time_and_never_if_it_is_cancelled(shop):
+    schedule = Schedule(shop.store, clock=lambda: shop.now)
+    kept = schedule.after(timedelta(hours=1)).send("o1", Order.cancel, reason="late")
+    gone = schedule.at(NOON + timedelta(hours=2)).send("o2", Order.cancel, reason="late")
+    assert schedule.cancel(gone)
+    assert not schedule.cancel(gone)
+    assert shop.worker(commands=[Order]).drain().commands == 0
+    shop.pass_time(hours=5)
+    assert shop.worker(commands=[Order]).drain().commands == 1
+    assert not schedule.cancel(kept)
+    assert (shop.types("order-o1"), shop.types("order-o2")) == (["order.cancelled"], [])
+
+
+@pytest.mark.both_databases
+def test_a_schedule_belongs_to_the_transaction_of_its_caller(shop):
+    with shop.store.engine.connect() as tx:
+        Schedule(shop.store).within(tx).at(NOON).send("o1", Order.cancel, reason="late")
+        tx.rollback()
+    assert shop.rows("factfold_scheduled") == 0
+    with pytest.raises(InvalidEventData, match="has no time zone"):
+        Schedule(shop.store).at(datetime(2026, 1, 1))
+
+
+def test_what_is_not_there_is_said_so(shop):
+    with raises(ProcessError, code="process-unknown", match="there is no fulfilment 'o9'"):
+        shop.processes.show("fulfilment", "o9")
+    with raises(ProcessError, code="process-unknown", match="there is no fulfilment 'o9'"):
+        shop.processes.retry("fulfilment", "o9")
+    shop.place("o1")
+    shop.deliver()
+    shop.processes.cancel("fulfilment", "o1")
+    with pytest.raises(ProcessError, match="has ended"):
+        shop.processes.cancel("fulfilment", "o1")
+    assert [(one.status, one.instances) for one in shop.processes.stats()] == [("compensated", 1)]
