@@ -1,4 +1,4 @@
-"""Every endpoint of a live Connect worker, and its commands, with MirrorMaker's heartbeats. They need no database."""
+"""The client against a live Connect worker, and its commands, with MirrorMaker's heartbeats. They need no database."""
 
 from __future__ import annotations
 
