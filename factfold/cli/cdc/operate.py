@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from cdc import Connector
     from cdc.comparing.source_table import CapturedModel
     from cdc.connect.client import ConnectClient
-    from cdc.connectors.postgres_connector import PostgresConnector
     from cdc.findings import Finding
     from cdc.operating.control import State
     from cdc.operating.planning import Plan
@@ -95,22 +94,18 @@ def _grants(connectors: list[Connector]) -> Iterator[str]:
     """The SQL of each source, for psql, without what was printed for another connector."""
     printed: set[str] = set()
     for one in connectors:
-        if isinstance(one, on_demand.PostgresConnector):
-            yield from _sql(one, printed)
-        else:
+        if not isinstance(one, on_demand.PostgresConnector):
             yield f"-- {one.name}: no SQL; it is known for sources of PostgreSQL only"
+            continue
+        yield f"-- {one.name}"
+        yield from on_demand.grant_notes(one)
+        needed = [statement for statement in _statements(one) if statement not in printed]
+        printed.update(needed)
+        yield from (f"{statement};" for statement in needed)
 
 
 def _statements(connector: Connector) -> list[str]:
     return list(cdc.grant_statements(connector)) if isinstance(connector, on_demand.PostgresConnector) else []
-
-
-def _sql(connector: PostgresConnector, printed: set[str]) -> Iterator[str]:
-    yield f"-- {connector.name}"
-    yield from on_demand.grant_notes(connector)
-    needed = [statement for statement in _statements(connector) if statement not in printed]
-    printed.update(needed)
-    yield from (f"{statement};" for statement in needed)
 
 
 def _plan_text(plan: Plan) -> str:

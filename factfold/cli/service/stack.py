@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from factfold.cli.options import Commands, argument, option, setting
-from factfold.cli.show import Out, answer, echo
+from factfold.cli.show import Out, answer, as_json, echo
 from factfold.scaffolding import write_docker
 from factfold.stack import LocalStack
 from factfold.stack.local import known_server
@@ -117,9 +117,7 @@ def export(
 
 def _variables(info: StackInfo, database: str) -> dict[str, str]:
     url = info.postgres.url(database)
-    databases = dict.fromkeys(
-        ("FACTFOLD_STORE_URL", "FACTFOLD_INBOX_URL", "FACTFOLD_VIEWS_URL", "FACTFOLD_SOURCE_URL"), url
-    )
+    databases = {f"FACTFOLD_{name}_URL": url for name in ("STORE", "INBOX", "VIEWS", "SOURCE")}
     return {
         "FACTFOLD_STACK": info.name,
         "FACTFOLD_ADMIN_URL": info.postgres.url(),
@@ -153,15 +151,8 @@ def _ports(texts: list[str]) -> dict[str, int]:
 
 
 def _described(stack: LocalStack) -> dict[str, Any]:
-    servers = {
-        status.server: {
-            "state": status.state,
-            "port": status.port,
-            "pid": status.pid,
-            "log": str(status.log),
-        }
-        for status in stack.status()
-    }
+    facts = ("state", "port", "pid", "log")
+    servers = {one.server: {name: as_json(getattr(one, name)) for name in facts} for one in stack.status()}
     return {**stack.info.public(), "servers": servers}
 
 
