@@ -25,7 +25,7 @@ DOCUMENTED = [
     *sorted(".".join(folder.relative_to(ROOT).parts) for folder in STUBS),
     "eventstore.spans",
 ]
-ERRORS = ["eventstore.errors", "cdc.errors", "projections.errors", "eventstore.processes.records"]
+ERRORS = ["eventstore.errors", "cdc.errors", "projections.errors", "eventstore.processes.errors"]
 
 
 def navigated(part):
