@@ -44,7 +44,7 @@ from projections.spark.timing.joins import (
 from projections.spark.timing.matching import match_pattern as match_pattern
 from projections.spark.timing.windowing import sliding as sliding
 from projections.spark.views.as_of import join_versions as join_versions
-from projections.spark_settings import SparkSettings as SparkSettings
+from projections.connections import SparkSettings as SparkSettings
 from projections.declaring.sql_views import sql_view as sql_view
 from projections.declaring.streams import Stream as Stream
 from projections.declaring.tables import Table as Table

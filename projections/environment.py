@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 
 from eventstore.erasure import FollowedKeys
 from eventstore.settings import Settings
-from projections.connections import Connections
+from projections.connections import Connections, SparkSettings
 from projections.logs.layers import ArchivableLog, LogWithErasures
 from projections.logs.port import RecordLog
-from projections.spark_settings import SparkSettings
 from projections.stores.opening import open_table_store
 from projections.stores.sql import TableStore
 from projections.stores.sqlite import SqliteTableStore

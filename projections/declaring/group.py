@@ -21,7 +21,7 @@ from projections.declaring.columns import ColumnType, shown
 from projections.declaring.naming import checked_identifier, listed
 from projections.declaring.tables import CapturedTable, Table
 from projections.declaring.timing.retention import Retention, retention_of
-from projections.declaring.view_topics import FinalResults, FinalTopic, ViewTopic, named
+from projections.declaring.view_topics import FinalTopic, ViewTopic, named
 from projections.declaring.views import View, ViewTable
 from projections.errors import InvalidDefinition
 from projections.faults import BadRecords
@@ -32,17 +32,6 @@ ERASURES: Final = "factfold.erasures"  # among a group's inputs: the keys of per
 HORIZON: Final = timedelta(days=30)
 MOST_ROWS: Final = 1_000_000
 _LEAST_HORIZON: Final = timedelta(hours=1)  # connectors that are started again repeat seconds, or minutes
-
-
-def require_time(view: str, final: FinalResults, column: ColumnType | None) -> None:
-    """Refuse a time of final results that the view does not have, or that is no timestamp; InvalidDefinition."""
-    if column is not None and column.kind == "timestamp":
-        return
-    raise InvalidDefinition(
-        f"view {view!r} is final by {final.on!r}, which is {'no column of it' if column is None else column.ddl}",
-        remedy="name a timestamp that the view returns, such as window_end",
-        place=f"view {view}",
-    )
 
 
 def check_finals(views: Iterable[View]) -> None:

@@ -88,6 +88,22 @@ class DeadLetters(Protocol):
         """Keep these records with their causes; returns once they are stored."""
 
 
+class Uncompacted:
+    """What is the same of logs whose topics lose nothing, and are never created again."""
+
+    def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
+        """Empty ids."""
+        return dict.fromkeys(topics, "")
+
+    def deletion_retention(self, topics: Collection[str]) -> Mapping[str, timedelta]:
+        """None: nothing is compacted."""
+        return {}
+
+    def cleanup_policies(self, topics: Collection[str]) -> Mapping[str, str]:
+        """``delete`` without a bound: every record is retained."""
+        return dict.fromkeys(topics, "delete")
+
+
 class RecordLog(Protocol):
     """Topics of committed records. A missing offset fails a read: nothing is skipped."""
 

@@ -77,7 +77,7 @@ class Keeper:
         add = self._store.index_tables if what == "tables" else self._store.index_views
         with self._store.transaction() as connection:
             add(connection, layout)
-            self._store.note(connection, run, built=built)
+            self._store.record(run, built=built, within=connection)
 
     def finish(self, run: Run, layout: GenerationLayout) -> None:
         """Let the database's planner know what was loaded, and note that a generation is complete."""

@@ -23,7 +23,7 @@ from eventstore.topics import DEAD_LETTER_MESSAGE_LENGTH
 from projections.faults import TOO_LATE
 from projections.logs.offsets import Offsets
 from projections.logs.set_aside import FAULTS, SetAside
-from projections.stores.layout import GenerationLayout, aside_table, generation_name
+from projections.stores.layout import GenerationLayout, aside_table
 from projections.stores.sql import TableStore
 
 
@@ -82,7 +82,7 @@ def _columns(rows: list[Any]) -> dict[str, list[Any]]:
 def set_aside_topics(store: TableStore, group: str) -> list[str]:
     """Return the topics whose records the serving generation of a group has set aside. Raises NoServingGeneration."""
     run = store.serving_state(group).run
-    aside = aside_table(store.dialect.name_space(generation_name(group, run.generation)))
+    aside = aside_table(store.space(run))
     with store.looking() as connection:
         if not sa.inspect(connection).has_table(aside.name, schema=aside.schema):
             return []
@@ -95,7 +95,7 @@ class SetAsideLetters(Letters):
     def __init__(self, store: TableStore, topic: str, *, group: str) -> None:
         self._store, self._topic, self._group = store, topic, group
         self._run = store.serving_state(group).run
-        self._aside = aside_table(store.dialect.name_space(generation_name(group, self._run.generation)))
+        self._aside = aside_table(store.space(self._run))
         self._rows = ActionRows(group, [topic])
 
     @property

@@ -22,7 +22,7 @@ from eventstore.delivery.source import MASK
 from projections.errors import ProjectionError
 from projections.stores.behind_rows import ViewRows, personal_of
 from projections.stores.dialects import dialect_of
-from projections.stores.layout import generation_name, view_table
+from projections.stores.layout import view_table
 from projections.stores.runs import Run
 from projections.stores.sql import TableStore
 
@@ -56,8 +56,8 @@ def query_rows(
 
     The text reads masks in place of personal columns. Raises ProjectionError.
     """
-    state = store.state(Run(group, generation, ""))
-    space = store.dialect.name_space(generation_name(group, generation))
+    run = Run(group, generation, "")
+    state, space = store.state(run), store.space(run)
     with store.looking() as connection:
         dialect = store.dialect.parser
         query = _parsed(text, dialect)

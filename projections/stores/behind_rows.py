@@ -22,7 +22,7 @@ from projections.declaring.views import View, view_behind, with_noted
 from projections.errors import InvalidDefinition
 from projections.planning.planner import plan
 from projections.stores.dialects import NameSpace
-from projections.stores.layout import generation_name, state_table, view_table
+from projections.stores.layout import state_table, view_table
 from projections.stores.runs import Run, RunState
 from projections.stores.sql import TableStore
 
@@ -74,7 +74,7 @@ class SourceRow:
 
 def view_rows(store: TableStore, group: str, generation: int, view: str, *, limit: int = _LIMIT) -> ViewRows:
     """Return the first rows of a view of a generation, in no order, and how many there are."""
-    table = view_table(store.dialect.name_space(generation_name(group, generation)), view, {})
+    table = view_table(store.space(Run(group, generation, "")), view, {})
     every: sa.Select[Any] = sa.select(sa.literal_column("*")).select_from(table)
     counted = sa.select(sa.func.count()).select_from(
         sa.select(sa.literal(1)).select_from(table).limit(COUNTED).subquery()
@@ -213,7 +213,7 @@ class _Search:
         return not isinstance(self.store.dialect.column_type(kind), sa.Text) or kind.kind == "string"
 
     def _space(self) -> NameSpace:
-        return self.store.dialect.name_space(generation_name(self.group.name, self.generation))
+        return self.store.space(Run(self.group.name, self.generation, ""))
 
 
 def _equal(store: TableStore, view: View, key: Mapping[str, Any]) -> Iterator[sa.ColumnElement[bool]]:

@@ -13,7 +13,6 @@ from projections.declaring.group import ProjectionGroup
 from projections.declaring.tables import Table
 from projections.declaring.views import View, view_behind, with_noted
 from projections.stores.dialects import NameSpace
-from projections.stores.layout import generation_name
 from projections.stores.opening import opened
 from projections.stores.sql import TableStore
 
@@ -71,7 +70,7 @@ def explain(views: str | TableStore, group: ProjectionGroup, view: str | View) -
     with opened(views) as store, store.looking() as connection:
         state = store.serving_state(group.name)
         known = with_noted(declared, state.built.get("references", {}))
-        space = store.dialect.name_space(generation_name(group.name, state.run.generation))
+        space = store.space(state.run)
         others = {one.name for one in group.all_views} - {name}
         columns = state.built.get("columns", {})
         return tuple(_stage(connection, space, one, columns.get(one.name, ())) for one in _parts(known, others))

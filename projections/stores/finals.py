@@ -88,9 +88,7 @@ def note_rebuilt(connection: sa.Connection, layout: GenerationLayout, group: str
     for view, _ in _final(layout):
         rows = Rows.of(view)
         mine = rows.records(connection).subquery()
-        given = sa.select(results.c.key, results.c.value).where(
-            results.c.group_name == group, results.c.view == view.name
-        )
+        given = sa.select(results.c.key, results.c.value).where(*_of(results, group, view.name))
         theirs = given.subquery()
         key, value = mine.c
         other = sa.select(theirs.c.key, value).select_from(theirs.outerjoin(mine, key == theirs.c.key))
@@ -132,9 +130,13 @@ def _final(layout: GenerationLayout) -> Iterator[tuple[ViewLayout, FinalResults]
     return ((view, view.definition.final) for view in layout.views.values() if view.definition.final is not None)
 
 
+def _of(table: sa.Table, group: str, view: str) -> tuple[sa.ColumnElement[bool], ...]:
+    return table.c.group_name == group, table.c.view == view
+
+
 def _passed(connection: sa.Connection, group: str, view: str) -> tuple[int, int | None]:
     passed = own_tables(connection).passed
-    mine = sa.select(passed.c.upto, passed.c.next_due).where(passed.c.group_name == group, passed.c.view == view)
+    mine = sa.select(passed.c.upto, passed.c.next_due).where(*_of(passed, group, view))
     row = connection.execute(mine).one_or_none()
     return (_NEVER, None) if row is None else (int(row.upto), row.next_due)
 
@@ -162,7 +164,7 @@ def _new(connection: sa.Connection, group: str, view: ViewLayout, records: sa.Se
     """Those of the records that were not given out, as they may have been by an earlier definition."""
     results = own_tables(connection).results
     key, value = records.subquery().c
-    mine = sa.and_(results.c.group_name == group, results.c.view == view.name, results.c.key == key)
+    mine = sa.and_(*_of(results, group, view.name), results.c.key == key)
     return sa.select(key.label("key"), value).where(~sa.exists().where(mine))
 
 
@@ -171,9 +173,7 @@ def _note_changed(connection: sa.Connection, group: str, view: ViewLayout) -> No
     results, result = own_tables(connection).results, Rows.of(view, view.result)
     value = sa.case((view.result.c["_deleted"], sa.null()), else_=result.values(connection))
     changed = sa.select(result.keys(connection).label("key"), value.label("value")).select_from(view.result).subquery()
-    given = sa.exists().where(
-        results.c.group_name == group, results.c.view == view.name, results.c.key == changed.c.key
-    )
+    given = sa.exists().where(*_of(results, group, view.name), results.c.key == changed.c.key)
     _list_late(connection, group, view.name, sa.select(*changed.c).where(given), CHANGED)
 
 
@@ -183,7 +183,7 @@ def _note_new(connection: sa.Connection, group: str, view: ViewLayout, final: Fi
     records = Rows.of(view, result).records(connection).add_columns(result.c[final.on].label("time"))
     there = records.where(sa.not_(result.c["_deleted"])).subquery()
     key, value, time = there.c
-    given = sa.exists().where(results.c.group_name == group, results.c.view == view.name, results.c.key == key)
+    given = sa.exists().where(*_of(results, group, view.name), results.c.key == key)
     new = sa.select(key, value).where(time <= dialect_of(connection).moment(upto), ~given)
     _list_late(connection, group, view.name, new, NEW)
 
@@ -203,7 +203,7 @@ def results_of(
     """
     tables = own_tables(connection)
     table = tables.late if late else tables.results
-    query = sa.select(table).where(table.c.group_name == group, table.c.view == view, table.c.seq > after)
+    query = sa.select(table).where(*_of(table, group, view), table.c.seq > after)
     return (dict(row) for row in connection.execute(query.order_by(table.c.seq)).mappings())
 
 

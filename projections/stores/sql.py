@@ -22,7 +22,7 @@ from projections.errors import InvalidDefinition, KeyNotUnique, ProjectionError,
 from projections.planning.planner import plan
 from projections.stores import finals, forgetting, runs
 from projections.stores.arrow import Target
-from projections.stores.dialects import Dialect
+from projections.stores.dialects import Dialect, NameSpace
 from projections.stores.handing_over import hand_over_generation, hands_over
 from projections.stores.layout import (
     GenerationLayout,
@@ -149,6 +149,10 @@ class TableStore(ABC):
         """The tables of a generation."""
         return lay_out(group, run.generation, view_columns, dialect=self.dialect)
 
+    def space(self, run: Run) -> NameSpace:
+        """Where the tables of a generation belong."""
+        return self.dialect.name_space(generation_name(run.group, run.generation))
+
     def claim(self, run: Run) -> Run:
         """Take the run over: any other holder's next commit fails."""
         with self.transaction() as connection:
@@ -171,28 +175,17 @@ class TableStore(ABC):
         built: Mapping[str, Any] | None = None,
         progress: Progress | None = None,
         status: str | None = None,
+        within: sa.Connection | None = None,
     ) -> None:
-        """Note what has become of a run we hold, all of it at once; ProjectionError."""
-        with self.transaction() as connection:
-            self.note(connection, run, built=built, progress=progress, status=status)
-
-    def note(
-        self,
-        connection: sa.Connection,
-        run: Run,
-        *,
-        built: Mapping[str, Any] | None = None,
-        progress: Progress | None = None,
-        status: str | None = None,
-    ) -> None:
-        """The same in the caller's transaction."""
-        runs.require_token(connection, run)
-        if progress is not None:
-            runs.set_progress(connection, run, progress)
-        if built is not None:
-            runs.set_built(connection, run, built)
-        if status is not None:
-            runs.set_status(connection, run, status)
+        """Note what has become of a run we hold, all of it at once, also within a transaction; ProjectionError."""
+        with self.transaction() if within is None else contextlib.nullcontext(within) as connection:
+            runs.require_token(connection, run)
+            if progress is not None:
+                runs.set_progress(connection, run, progress)
+            if built is not None:
+                runs.set_built(connection, run, built)
+            if status is not None:
+                runs.set_status(connection, run, status)
 
     def set_paused(self, group: str, *, paused: bool) -> Run:
         """Ask the serving run's runner to stand still, or to go on; NoServingGeneration."""
@@ -342,13 +335,13 @@ class TableStore(ABC):
 
     def retained(self, run: Run) -> Mapping[str, Any]:
         """As the generation has counted them."""
-        space = self.dialect.name_space(generation_name(run.group, run.generation))
+        space = self.space(run)
         with self.looking() as connection:
             return forgetting.standing(connection, retained_table(space), aside_table(space))
 
     def settled(self, run: Run) -> Mapping[str, int]:
         """As the generation has counted them."""
-        space = self.dialect.name_space(generation_name(run.group, run.generation))
+        space = self.space(run)
         with self.looking() as connection:
             return forgetting.settled(connection, passed_table(space))
 

@@ -10,7 +10,7 @@ from base64 import b64encode
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from enum import Enum
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,7 @@ from projections.declaring.tables import CapturedTable
 from projections.declaring.view_topics import Row
 from projections.errors import InvalidDefinition
 from projections.logs.offsets import OffsetRange, Offsets
-from projections.logs.port import DeadLetters, SourceBoundaries, arrow_record_schema, record_schema
+from projections.logs.port import DeadLetters, SourceBoundaries, Uncompacted, arrow_record_schema, record_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _PARTITION = 0
 
 
-class MemoryLog:
+class MemoryLog(Uncompacted):
     """A `projections.logs.port.RecordLog` whose topics have one partition each; ``append`` adds to their ends."""
 
     def __init__(self, schemas: Mapping[int, RegisteredSchema] | None = None) -> None:
@@ -109,18 +109,6 @@ class MemoryLog:
     def schemas(self, avro_changelogs: Collection[str] = ()) -> Mapping[int, RegisteredSchema]:
         """Those it was given."""
         return self._schemas
-
-    def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
-        """Empty ids: a topic is never recreated here."""
-        return dict.fromkeys(topics, "")
-
-    def deletion_retention(self, topics: Collection[str]) -> Mapping[str, timedelta]:
-        """None: nothing is compacted here."""
-        return {}
-
-    def cleanup_policies(self, topics: Collection[str]) -> Mapping[str, str]:
-        """Every topic keeps what it has."""
-        return dict.fromkeys(topics, "delete")
 
     def transactions(self, prefix: str, topics: Sequence[str]) -> SourceBoundaries:
         """There are none here; InvalidDefinition."""

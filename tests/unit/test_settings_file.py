@@ -13,7 +13,7 @@ from eventstore import Settings
 from eventstore.errors import InvalidSettings
 from factfold.cli.entry import main
 from factfold.settings_file import use_settings_file
-from projections.spark_settings import SparkSettings
+from projections.connections import SparkSettings
 from tests.commands import factfold
 
 WHOLE = """\

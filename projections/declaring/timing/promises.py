@@ -169,15 +169,11 @@ class Reach:
         return f"{self.micros} of {self.on}"
 
 
-def require_row_time(view: str, reach: Reach, column: ColumnType | None) -> None:
-    """Refuse a time of rows that a view with a reach does not have, or that is no timestamp; InvalidDefinition."""
-    if column is not None and column.kind == "timestamp":
-        return
-    raise InvalidDefinition(
-        f"view {view!r} reaches from {reach.on!r}, which is {'no column of it' if column is None else column.ddl}",
-        remedy="name the timestamp of its rows: reach=Reach('2 hours', on='…')",
-        place=f"view {view}",
-    )
+def require_row_time(view: str, what: str, on: str, column: ColumnType | None, *, remedy: str) -> None:
+    """Refuse a time of rows that the view does not have, or that is no timestamp; InvalidDefinition."""
+    if column is None or column.kind != "timestamp":
+        kind = "no column of it" if column is None else column.ddl
+        raise InvalidDefinition(f"view {view!r} {what} {on!r}, which is {kind}", remedy=remedy, place=f"view {view}")
 
 
 @dataclass(frozen=True)

@@ -47,11 +47,19 @@ class RecordParser(Protocol):
         """Over raw records: why `parsed` has only nulls, as a fault; null where it could read the record."""
 
 
-class JsonParser:
-    """JSON alone: values say by themselves what they are. ``fields`` are the names that records have for columns."""
+class _OfJson:
+    """What is the same of records in JSON. ``fields`` are the names that records have for columns."""
 
     def __init__(self, fields: Fields = NO_FIELDS) -> None:
         self._fields = fields
+
+    def unreadable(self) -> Column:
+        """Nothing: what is no JSON is parsed to null."""
+        return no_fault()
+
+
+class JsonParser(_OfJson):
+    """JSON alone: values say by themselves what they are."""
 
     def parsed(self, table: Table, times: Sequence[str] = ()) -> list[Column | str]:
         """See `RecordParser`."""
@@ -73,16 +81,9 @@ class JsonParser:
         row = F.get_json_object(F.col("value").cast("string"), f"$.{FIELD_AFTER}")
         return _not_among(names, F.json_object_keys(row), self._fields)
 
-    def unreadable(self) -> Column:
-        """Nothing: what is no JSON is parsed to null."""
-        return no_fault()
 
-
-class SchemaJsonParser:
+class SchemaJsonParser(_OfJson):
     """JSON with its schema in each record, as Connect's converter writes it with schemas.enable=true."""
-
-    def __init__(self, fields: Fields = NO_FIELDS) -> None:
-        self._fields = fields
 
     def parsed(self, table: Table, times: Sequence[str] = ()) -> list[Column | str]:
         """See `RecordParser`."""
@@ -111,10 +112,6 @@ class SchemaJsonParser:
         """Those that the record's own schema does not describe."""
         there = F.coalesce(F.col("_v_fields")["field"], F.array().cast("array<string>"))
         return _not_among(names, there, self._fields)
-
-    def unreadable(self) -> Column:
-        """Nothing: what is no JSON is parsed to null."""
-        return no_fault()
 
 
 class AvroParser:

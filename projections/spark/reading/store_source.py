@@ -10,7 +10,7 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -22,7 +22,14 @@ from eventstore.schema_registry import RegisteredSchema
 from projections.declaring.view_topics import ViewTopics
 from projections.errors import InvalidDefinition
 from projections.logs.offsets import OffsetRange, Offsets
-from projections.logs.port import HEADERS, DeadLetters, SourceBoundaries, arrow_record_schema, record_schema
+from projections.logs.port import (
+    HEADERS,
+    DeadLetters,
+    SourceBoundaries,
+    Uncompacted,
+    arrow_record_schema,
+    record_schema,
+)
 
 # Planning a Python data source starts Python twice, a second or more; so many records are read in a tenth of that.
 DRIVER_OFFSETS = 20_000
@@ -31,7 +38,7 @@ _SCHEMA = arrow_record_schema(headed=True)
 
 
 @dataclass(frozen=True)
-class StoreLog:
+class StoreLog(Uncompacted):
     """The topics of one SQLite file."""
 
     path: str
@@ -44,18 +51,6 @@ class StoreLog:
         """The schemas of the store; triggers write no Avro."""
         with SqliteLog(self.path) as log:
             return log.schemas()
-
-    def topic_ids(self, topics: Collection[str]) -> Mapping[str, str]:
-        """Empty ids: a topic is never created again here."""
-        return dict.fromkeys(topics, "")
-
-    def deletion_retention(self, topics: Collection[str]) -> Mapping[str, timedelta]:
-        """None: nothing is compacted here."""
-        return {}
-
-    def cleanup_policies(self, topics: Collection[str]) -> Mapping[str, str]:
-        """``delete`` without a bound: every event and every change is retained."""
-        return dict.fromkeys(topics, "delete")
 
     def transactions(self, prefix: str, topics: Sequence[str]) -> SourceBoundaries:
         """InvalidDefinition: the changes in this file carry no marks of their transactions."""

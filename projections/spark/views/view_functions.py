@@ -15,7 +15,7 @@ from pyspark.sql.types import StructField, StructType
 from projections.declaring.any_table import AnyTable, require_flat
 from projections.declaring.binding import check, may_not_match, require_all_reached
 from projections.declaring.columns import SCOPE, ColumnType, hidden
-from projections.declaring.group import ProjectionGroup, require_time
+from projections.declaring.group import ProjectionGroup
 from projections.declaring.naming import checked_columns
 from projections.declaring.timing.promises import require_row_time
 from projections.declaring.views import InferredReferences, Planned, View, view_behind
@@ -191,9 +191,11 @@ def _columns_of(view: View, result: DataFrame, plan: Node) -> dict[str, ColumnTy
         raise InvalidDefinition(f"view {view.name!r} returns a column name twice", remedy="give each an alias")
     _require_key(view, columns)
     if view.final is not None:
-        require_time(view.name, view.final, columns.get(view.final.on))
+        remedy = "name a timestamp that the view returns, such as window_end"
+        require_row_time(view.name, "is final by", view.final.on, columns.get(view.final.on), remedy=remedy)
     if view.reach is not None:
-        require_row_time(view.name, view.reach, columns.get(view.reach.on))
+        remedy = "name the timestamp of its rows: reach=Reach('2 hours', on='…')"
+        require_row_time(view.name, "reaches from", view.reach.on, columns.get(view.reach.on), remedy=remedy)
     with _untraceable_refused(view):
         if rows is None:
             require_partitioned(view, plan)

@@ -204,7 +204,10 @@ def test_a_view_that_would_need_what_is_forgotten_is_refused(declare, words, rem
         (lambda: Retain(late="1 month"), "of months"),
         (lambda: Retain(late="a while"), "no length of time"),
         (lambda: Reach("-1 hour", on="at"), "reach '-1 hour' is negative"),
-        (lambda: require_row_time("v", Reach("1 hour", on="at"), None), "reaches from 'at', which is no column of it"),
+        (
+            lambda: require_row_time("v", "reaches from", "at", None, remedy="name it"),
+            "reaches from 'at', which is no column of it",
+        ),
         (
             lambda: Stream.from_events(Search, events=Search.Done, key="search", time="at", retain=Retain("1 hour")),
             "keyed by 'search' alone",
