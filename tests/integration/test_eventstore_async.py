@@ -6,7 +6,7 @@ import asyncio
 from contextlib import asynccontextmanager, suppress
 
 from eventstore import ANY, NO_STREAM, AsyncSqlEventStore
-from eventstore.backends.sql import appending, greenlets
+from eventstore.backends.sql import greenlets, writing
 from eventstore.backends.sql.postgres import PostgresDialect
 from tests.ledger import Payment
 
@@ -102,7 +102,7 @@ async def count(store):
 
 
 async def test_while_lost_connections_are_waited_for_other_tasks_work(database, monkeypatch):
-    monkeypatch.setattr(appending, "_LOST_PAUSE_SECONDS", 0.5)
+    monkeypatch.setattr(writing, "_LOST_PAUSE_SECONDS", 0.5)
     real, cuts = PostgresDialect.append, [CUT]
 
     def append(self, connection, batch):

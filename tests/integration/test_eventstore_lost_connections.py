@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from eventstore import ANY, NO_STREAM, Aggregate, NewEvent, SqlEventStore, StreamAppend, event
-from eventstore.backends.sql import appending
+from eventstore.backends.sql import writing
 from eventstore.backends.sql.postgres import PostgresDialect
 from eventstore.backends.sql.reading import Reader
 from eventstore.errors import EventIdTaken, OutcomeUnknown
@@ -109,7 +109,7 @@ def test_an_append_that_is_committed_while_it_is_repeated_is_found_too(store, cu
 
 
 def test_the_planted_fault_is_seen_who_does_not_look_for_the_ids_cannot_tell(store, cut_after_commit, monkeypatch):
-    monkeypatch.setattr(appending, "_LOST_SECONDS", 0.5)
+    monkeypatch.setattr(writing, "_LOST_SECONDS", 0.5)
     monkeypatch.setattr(Reader, "earlier", lambda *arguments: None)
     cut_after_commit(1)
     with pytest.raises(EventIdTaken):
@@ -121,7 +121,7 @@ def test_a_database_that_stays_away_leaves_the_outcome_open_and_a_repetition_set
     store, cut_after_commit, monkeypatch
 ):
     """As after a power cut: the append was committed, and nobody can be asked."""
-    monkeypatch.setattr(appending, "_LOST_SECONDS", 0.5)
+    monkeypatch.setattr(writing, "_LOST_SECONDS", 0.5)
     with monkeypatch.context() as away:
         cut_after_commit(1)
         away.setattr(Reader, "earlier", refuse)

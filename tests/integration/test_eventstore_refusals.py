@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import make_url
 
 from eventstore import ANY, NO_STREAM, STREAM_EXISTS, Aggregate, Dispatcher, SqlEventStore, command, event
-from eventstore.backends.sql import appending
+from eventstore.backends.sql import writing
 from eventstore.errors import StoreNotPrepared, StoreUnavailable
 from eventstore.restarts import passes
 from eventstore.snapshots import Snapshots
@@ -74,7 +74,7 @@ def make_read_only(owner, url, *, on):
 
 @each_row("name", WRITES)
 def test_a_read_only_server_refuses_for_now(url, owner, monkeypatch, name):
-    monkeypatch.setattr(appending, "_LOST_SECONDS", 0.3)
+    monkeypatch.setattr(writing, "_LOST_SECONDS", 0.3)
     make_read_only(owner, url, on=True)
     with SqlEventStore(url) as store:
         with pytest.raises(StoreUnavailable, match="is read-only") as refused:
