@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from decimal import Decimal
 
 import pyarrow as pa
 import pytest
+from typer.testing import CliRunner
 
+from factfold.cli.entry import application
 from projections import ProjectionGroup, Table, sql_view, view
 from projections.declaring.columns import ColumnType
 from projections.declaring.group import ERASURES
@@ -43,6 +46,19 @@ def test_a_row_is_followed_from_its_key_by_the_references(store, filled):
     assert (ticket.topic, ticket.offset, ticket.stream) == ("ticket", 4, "ticket-t1")
     assert (customer.topic, customer.offset, customer.stream) == ("shop.public.customers", 9, None)
     assert customer.values["name"] == "Ann"
+
+
+def test_the_command_shows_the_rows_and_their_records(store, filled):
+    def said(*words):
+        given = ["projections", "why", "tests.conformance.ticket_batches:GROUP", "ticket_names", *words]
+        return CliRunner().invoke(application(), [*given, "--views-url", f"sqlite:///{store.path}"])
+
+    view_row, ticket, customer = json.loads(said("ticket_id=t1", "--json").output)
+    assert (view_row["topic"], ticket["stream"], customer["values"]["name"]) == (None, "ticket-t1", "Ann")
+    assert "customers by id = 1: id=1, name=Ann" in (text := said("ticket_id=t1").output)
+    assert "(topic shop.public.customers, offset 9)" in text
+    assert "has no row of ticket_id=t2" in str(said("ticket_id=t2").exception)
+    assert "'t1' is no part of a key" in str(said("t1").exception)
 
 
 def test_a_key_without_a_row_has_nothing_behind_it(store, filled):

@@ -9,7 +9,8 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Annotated, Any
 
 import projections
-from eventstore.errors import DeclarationError
+from eventstore.delivery.source import MASK
+from eventstore.errors import DeclarationError, NotFound
 from factfold import on_demand
 from factfold.cli.options import Views, argument, definition, option
 from factfold.cli.show import Out, answer
@@ -29,6 +30,7 @@ from factfold.cli.views.projections import (
 )
 
 if TYPE_CHECKING:
+    from projections.stores.behind_rows import SourceRow
     from projections.stores.runs import Run
 
 __all__ = ["app"]
@@ -249,6 +251,45 @@ def explain(
     """Show the stages of a view: what each reads, by which columns, and what its last batch took. Without Spark."""
     stages = projections.explain(views_url, load_group(group), view)
     out.show(stages, on_demand.drawn(stages), indent=2)
+
+
+@app.command()
+def why(
+    group: Group,
+    view: Annotated[str, argument("A view of the group.")],
+    key: Annotated[list[str], argument("The key of the row, each column as order_id=o7.", metavar="COLUMN=VALUE")],
+    views_url: Views,
+    out: Out,
+) -> None:
+    """Show what a row of a view was made of, and which record set each of these rows last. Without Spark."""
+    declared = load_group(group)
+    columns = dict(map(_column_and_value, key))
+    with opened_views(views_url) as store:
+        generation = store.serving_state(declared.name).run.generation
+        rows = on_demand.rows_behind(store, declared, generation, view, columns)
+    if not rows:
+        raise NotFound(f"{view} has no row of {' '.join(key)}", remedy="look at its rows, or at an earlier time")
+    found = [_behind(row) for row in rows]
+    out.show(found, map(_behind_line, found), indent=2)
+
+
+def _column_and_value(text: str) -> tuple[str, str]:
+    column, equals, value = text.partition("=")
+    if not equals:
+        raise DeclarationError(f"{text!r} is no part of a key", remedy="write it as order_id=o7")
+    return column, value
+
+
+def _behind(row: SourceRow) -> dict[str, Any]:
+    values = {column: MASK if column in row.personal else _plain(value) for column, value in row.values.items()}
+    place = {"topic": row.topic, "offset": row.offset, "stream": row.stream}
+    return {"table": row.table, "reached": row.reached, "values": values, "deleted": row.deleted, **place}
+
+
+def _behind_line(row: Mapping[str, Any]) -> str:
+    values = ", ".join(f"{column}={value}" for column, value in row["values"].items())
+    record = f"  (topic {row['topic']}, offset {row['offset']})" if row["topic"] else ""
+    return f"{row['table']} by {row['reached']}: {'deleted' if row['deleted'] else values}{record}"
 
 
 def _name_of(group: str) -> str:
