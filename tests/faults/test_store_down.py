@@ -1,6 +1,6 @@
 """The views' database stops for a minute under a runner with the policy that it has by default, which outwaits it.
 
-What is tried again, and what is not, has tests/integration/test_runner_restarts.py, where nobody waits a minute.
+What is tried again, and what is not, has tests/integration/test_projections_live.py, where nobody waits a minute.
 """
 
 from __future__ import annotations

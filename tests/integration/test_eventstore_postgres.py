@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import threading
+import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from uuid import uuid4
 
 import psycopg
 import pytest
 from sqlalchemy import make_url
+from sqlalchemy.exc import OperationalError
 
-from eventstore import ANY, NO_STREAM, Aggregate, SqlEventStore, StreamAppend, command, event
-from eventstore.errors import StoreUnavailable, WrongExpectedVersion
+from eventstore import ANY, NO_STREAM, Aggregate, NewEvent, SqlEventStore, StreamAppend, command, event
+from eventstore.backends.sql import appending
+from eventstore.backends.sql.postgres import PostgresDialect
+from eventstore.backends.sql.reading import Reader
+from eventstore.errors import EventIdTaken, OutcomeUnknown, StoreUnavailable, WrongExpectedVersion
+from eventstore.store import FenceStatus
 from eventstore.topics import partition_of
+from tests.fence_load import FencedReader, Meter, NaiveReader
+from tests.waiting import wait_until
 
 
 class Order(Aggregate):
@@ -49,6 +59,7 @@ def url(database: Callable[[], str]) -> str:
 def store(url: str) -> Iterator[SqlEventStore]:
     with SqlEventStore(url) as store:
         store.create_tables()
+        store.register(Order)
         yield store
 
 
@@ -80,7 +91,6 @@ def test_a_race_lost_inside_the_callers_transaction_gives_the_actual_version(sto
 
 
 def test_a_writer_that_waited_for_the_winner_gets_the_actual_version(store: SqlEventStore) -> None:
-    store.register(Order)
     with ThreadPoolExecutor(1) as pool:
         with store.engine.begin() as winner:
             store.append("order-1", [PLACED] * 3, expected=NO_STREAM, connection=winner)
@@ -135,7 +145,6 @@ def test_the_callers_commit_counts_although_nothing_else_was_executed(store: Sql
 
 def test_a_batch_of_thousands_is_one_statement(store: SqlEventStore) -> None:
     appends = [StreamAppend(f"order-{n}", [PLACED] * 3, NO_STREAM) for n in range(1500)]
-    store.register(Order)
     results = store.append_batch(appends)
     with store.engine.connect() as connection:  # the transaction and the command in it that wrote a row
         assert len(connection.exec_driver_sql("select distinct xmin::text, cmin::text from events").all()) == 1
@@ -158,3 +167,208 @@ def test_batches_that_cross_each_other_wait_and_do_not_deadlock(store: SqlEventS
     with store.engine.connect() as connection:
         query = "select deadlocks from pg_stat_database where datname = current_database()"
         assert connection.exec_driver_sql(query).scalar_one() == 0
+
+
+# ---- Readers of PostgreSQL stay behind transactions still open; a naive reader shows what that prevents
+
+
+@pytest.fixture
+def metered(database: Callable[[], str]) -> Iterator[SqlEventStore]:
+    with SqlEventStore(database()) as metered:
+        metered.create_tables()
+        metered.register(Meter)
+        yield metered
+
+
+def test_events_of_an_open_transaction_are_waited_for_and_not_skipped(metered: SqlEventStore) -> None:
+    naive, fenced = NaiveReader(metered), FencedReader(metered)
+    with metered.engine.connect() as slow, slow.begin():
+        metered.append("meter-slow", [Meter.Read(number=1)], expected=NO_STREAM, connection=slow)
+        metered.append("meter-fast", [Meter.Read(number=2)], expected=NO_STREAM)
+        naive.poll()
+        fenced.poll()
+        assert fenced.seen == []
+    naive.poll()
+    fenced.poll()
+    assert sorted(fenced.seen) == [("meter-fast", 0), ("meter-slow", 0)]
+    assert naive.seen == [("meter-fast", 0)], "the naive reader was meant to skip the slow event"
+
+
+def test_the_fence_says_what_it_hides_for_how_long_and_by_whom(metered: SqlEventStore) -> None:
+    with metered.engine.connect() as slow, slow.begin():
+        slow.exec_driver_sql("set application_name to 'slow import'")
+        metered.append("meter-slow", [Meter.Read(number=1)], expected=NO_STREAM, connection=slow)
+        metered.append("meter-fast", [Meter.Read(number=2)], expected=NO_STREAM)
+        fence = metered.fence()
+        assert fence.waiting == 1  # the slow one is not even committed
+        assert fence.age > 0
+        assert fence.holder.startswith("slow import of postgres in database test_")
+    # Whoever else writes in the cluster holds it too, for as long as that takes.
+    wait_until(lambda: metered.fence() == FenceStatus(0, 0.0, None))
+
+
+def test_the_age_of_somebody_else_s_transaction_is_not_for_everybody(metered: SqlEventStore) -> None:
+    role = f"reader_{uuid.uuid4().hex[:8]}"
+    with metered.engine.begin() as connection:
+        connection.exec_driver_sql(f"create role {role} login password 'x'; grant select on events to {role}")
+    with metered.engine.connect() as slow, slow.begin():
+        metered.append("meter-slow", [Meter.Read(number=1)], expected=NO_STREAM, connection=slow)
+        with SqlEventStore(metered.engine.url.set(username=role, password="x")) as reader:
+            fence = reader.fence()
+    assert (fence.waiting, fence.age) == (0, None)
+    assert fence.holder.startswith("a session of postgres in database test_")
+    with metered.engine.begin() as connection:
+        connection.exec_driver_sql(f"drop owned by {role}; drop role {role}")
+
+
+def test_a_stream_stays_in_order_when_an_earlier_transaction_appends_later(metered: SqlEventStore) -> None:
+    with metered.engine.connect() as early, early.begin():
+        early.exec_driver_sql("select pg_current_xact_id()")
+        metered.append("meter-1", [Meter.Read(number=0)], expected=NO_STREAM)
+        metered.append("meter-1", [Meter.Read(number=1)], expected=0, connection=early)
+    order = [recorded.version for recorded in metered.read_all()]
+    assert order == [0, 1]
+    assert _versions_by_plain_xid(metered) == [1, 0], "the plain transaction id was meant to show 1 before 0"
+
+
+def _versions_by_plain_xid(metered: SqlEventStore) -> list[int]:
+    """Order events by the transaction that wrote them: order_xid without regard to the stream's last."""
+    query = "select version from events order by xmin::text::bigint, position"
+    with metered.engine.connect() as connection:
+        return list(connection.exec_driver_sql(query).scalars())
+
+
+def test_readers_hold_nobody_up_while_they_work(metered: SqlEventStore) -> None:
+    metered.append("meter-1", [Meter.Read(number=n) for n in range(1500)], expected=NO_STREAM)
+    half_read = metered.read_all()
+    next(half_read)
+    metered.append("meter-2", [Meter.Read(number=1)], expected=NO_STREAM)
+    assert [recorded.stream for recorded in metered.read_all(category="meter")][-1] == "meter-2"
+    assert len(list(half_read)) == 1500
+
+
+# ---- Connections that PostgreSQL cuts in the middle of an append: nothing is lost, and nothing is appended twice
+
+
+CUT = "select pg_terminate_backend(pg_backend_pid())"
+
+
+@pytest.fixture
+def cut_before_commit(store):
+    """A function that cuts so many appends before they are committed."""
+
+    def prepare(times):
+        with store.engine.begin() as connection:
+            connection.exec_driver_sql("create sequence cuts")  # counts what is rolled back, too
+            connection.exec_driver_sql(
+                "create function cut() returns trigger language plpgsql as $$ begin "
+                f"if nextval('cuts') <= {times} then perform pg_terminate_backend(pg_backend_pid()); end if; "
+                "return new; end $$"
+            )
+            connection.exec_driver_sql("create trigger cut before insert on events for each row execute function cut()")
+
+    return prepare
+
+
+@pytest.fixture
+def cut_after_commit(monkeypatch):
+    """A function that cuts so many appends when they are committed: the answer is on its way."""
+    real, left = PostgresDialect.append, []
+
+    def append(self, connection, batch):
+        inserted = real(self, connection, batch)
+        if left:
+            left.pop()
+            connection.exec_driver_sql(CUT)
+        return inserted
+
+    monkeypatch.setattr(PostgresDialect, "append", append)
+    return lambda times: left.extend([None] * times)
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_an_append_that_was_cut_before_its_commit_is_repeated(store, cut_before_commit, times):
+    cut_before_commit(times)
+    result = store.append("order-1", [PLACED, PLACED], expected=NO_STREAM)
+    assert [recorded.id for recorded in store.read_stream("order-1")] == list(result.ids)
+
+
+@pytest.mark.parametrize("expected", [ANY, NO_STREAM])
+def test_an_append_whose_answer_was_lost_is_found_by_its_ids(store, cut_after_commit, expected):
+    cut_after_commit(1)
+    result = store.append("order-1", [PLACED, PLACED], expected=expected)
+    assert [recorded.id for recorded in store.read_stream("order-1")] == list(result.ids)
+    assert [recorded.position for recorded in store.read_stream("order-1")] == list(result.positions)
+
+
+def test_a_batch_whose_answer_was_lost_is_found_by_its_ids(store, cut_after_commit):
+    cut_after_commit(1)
+    results = store.append_batch([StreamAppend(f"order-{n}", [PLACED], ANY) for n in range(3)])
+    assert [result.version for result in results] == [0, 0, 0]
+    assert [store.head(f"order-{n}") for n in range(3)] == [0, 0, 0]
+
+
+@pytest.mark.parametrize("expected", [ANY, NO_STREAM])
+def test_an_append_that_is_committed_while_it_is_repeated_is_found_too(store, cut_after_commit, monkeypatch, expected):
+    """The server goes on with what it was told by a connection that is gone."""
+    real, held = PostgresDialect.append, []
+
+    def append(self, connection, batch):
+        if not held:
+            held.append(store.engine.connect())
+            held[0].begin()
+            real(self, held[0], batch)  # told, and not committed yet
+            connection.exec_driver_sql(CUT)
+        threading.Timer(0.3, held[0].commit).start()
+        return real(self, connection, batch)
+
+    monkeypatch.setattr(PostgresDialect, "append", append)
+    result = store.append("order-1", [PLACED], expected=expected)
+    assert [recorded.id for recorded in store.read_stream("order-1")] == list(result.ids)
+    held[0].close()
+
+
+def test_the_planted_fault_is_seen_who_does_not_look_for_the_ids_cannot_tell(store, cut_after_commit, monkeypatch):
+    monkeypatch.setattr(appending, "_LOST_SECONDS", 0.5)
+    monkeypatch.setattr(Reader, "earlier", lambda *arguments: None)
+    cut_after_commit(1)
+    with pytest.raises(EventIdTaken):
+        store.append("order-1", [PLACED], expected=ANY)
+    assert store.head("order-1") == 0  # not twice: the ids are still the same
+
+
+def test_a_database_that_stays_away_leaves_the_outcome_open_and_a_repetition_settles_it(
+    store, cut_after_commit, monkeypatch
+):
+    """As after a power cut: the append was committed, and nobody can be asked."""
+    monkeypatch.setattr(appending, "_LOST_SECONDS", 0.5)
+    with monkeypatch.context() as away:
+        cut_after_commit(1)
+        away.setattr(Reader, "earlier", refuse)
+        with pytest.raises(OutcomeUnknown, match="it is unknown whether") as unknown:
+            store.append("order-1", [PLACED], expected=NO_STREAM)
+    (event_id,) = unknown.value.ids
+    again = store.append("order-1", [NewEvent(PLACED, id=event_id)], expected=NO_STREAM)
+    assert (again.ids, again.version, store.head("order-1")) == ((event_id,), 0, 0)
+
+
+def refuse(reader, batch):
+    with reader._connect() as connection:
+        connection.exec_driver_sql(CUT)
+    raise AssertionError("the connection was to be cut")
+
+
+def test_a_lost_connection_ends_the_callers_transaction_and_leaves_nothing(store):
+    with pytest.raises(OperationalError, match="terminat"), store.engine.begin() as connection:  # noqa: PT012
+        store.append("order-1", [PLACED], expected=NO_STREAM, connection=connection)
+        connection.exec_driver_sql(CUT)
+    assert store.head("order-1") is None
+
+
+def test_a_repetition_in_the_callers_transaction_leaves_it_usable(store):
+    named = [NewEvent(PLACED, id=uuid4())]
+    first = store.append("order-1", named, expected=NO_STREAM)
+    with store.engine.begin() as connection:
+        assert store.append("order-1", named, expected=ANY, connection=connection) == first
+        store.append("order-2", [PLACED], expected=NO_STREAM, connection=connection)
+    assert store.head("order-2") == 0

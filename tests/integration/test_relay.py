@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
@@ -20,6 +22,7 @@ from eventstore.errors import (
     RelayError,
     StoreNotPrepared,
     StoreUnavailable,
+    UnsupportedBackend,
 )
 from eventstore.kafka import tails
 from eventstore.kafka.admin import end_offsets, ensure_topics, limit_retention
@@ -27,8 +30,9 @@ from eventstore.kafka.consumer import read_range, read_schemas
 from eventstore.kafka.producer import OutgoingRecord, Publisher, RecordProducer
 from eventstore.relay import Relay, Term, relay_status
 from eventstore.settings import Settings
-from eventstore.topics import event_topic
+from eventstore.topics import DELETED_TYPE, event_topic, message_key, partition_of
 from sample_app.background import Background
+from tests.commands import factfold
 from tests.crates import Crate, crate_store, faults, fill, topic_of
 from tests.errors import raises
 from tests.waiting import wait_until
@@ -365,3 +369,78 @@ def test_a_topic_that_has_deleted_all_it_had_is_not_published_again(store, setti
     with raises(RelayError, code="topic-not-relayed", match=r"every record of .* was deleted"):
         relay_once()
     assert end_offsets(settings, [topic])[topic] == ends
+
+
+# ---- Deleted streams on the relay's road: the same records without values, each once, whatever the topic ended with
+
+
+GONE, KEPT = "crate-gone", "crate-kept"
+
+
+def packed(store: SqlEventStore, stream: str, count: int) -> None:
+    store.append(stream, [Crate.Filled(grams=grams) for grams in range(count)], expected=ANY)
+
+
+def test_a_deletion_follows_its_events_under_their_keys_and_in_their_partition(store, settings, relay_once):
+    """The topic ends with what is deleted, so its end has to be found by the places that deleted events had."""
+    packed(store, KEPT, 1)
+    packed(store, GONE, 3)
+    assert relay_once().events == 4
+    store.delete_stream(GONE, expected=2)
+    assert relay_once().events == 4
+    assert relay_once().events == 0
+    found = [record for record in records_of(store, settings) if (record.key or b"").startswith(GONE.encode())]
+    keys = [message_key(GONE, version).encode() for version in (0, 1, 2, 0, 1, 2, 3)]
+    assert [record.key for record in sorted(found, key=lambda record: record.offset)] == keys
+    assert [record.value is None for record in sorted(found, key=lambda record: record.offset)] == [False] * 3 + [
+        True
+    ] * 4
+    partitions = store.categories()[0].partitions
+    assert {record.partition for record in found} == {partition_of(GONE, partitions)}
+    assert {dict(record.headers)["ce_type"] for record in found if record.value is None} == {DELETED_TYPE.encode()}
+
+
+def test_without_the_places_of_deleted_events_the_end_of_the_topic_would_not_be_known(store, relay_once):
+    packed(store, GONE, 2)
+    relay_once()
+    store.delete_stream(GONE, expected=1)
+    with store.engine.begin() as connection:
+        connection.exec_driver_sql("delete from deleted_events")
+    with raises(RelayError, code="topic-not-relayed"):
+        relay_once()
+
+
+# ---- `factfold relay`: what it prints, and its exit codes
+
+
+@pytest.fixture
+def relay(stack, store, monkeypatch):
+    """Run ``factfold relay …`` in this process, on a store with six events."""
+    fill(store, 1, 2, times=3)
+    monkeypatch.setenv("FACTFOLD_STORE_URL", store.engine.url.render_as_string(hide_password=False))
+    monkeypatch.setenv("FACTFOLD_KAFKA__BOOTSTRAP_SERVERS", stack.info.bootstrap_servers)
+    return partial(factfold, "relay")
+
+
+def test_status_and_run_say_what_waits_who_leads_and_what_was_published(relay, store):
+    found = relay("status", "--json")
+    told = json.loads(found.stdout)
+    assert (found.exit_code, told["leader"]) == (3, None)
+    (crate,) = told["categories"]
+    assert (crate["category"], crate["topic"], crate["waiting"]) == ("crate", topic_of(store), 6)
+    assert crate["seconds"] > 0
+    leading, report = map(json.loads, relay("run", "--once", "--json").stdout.splitlines())
+    assert leading == {"state": "leading"}
+    assert (report["events"], report["transactions"]) == (6, 1)
+    again = relay("run", "--once")
+    assert (again.exit_code, again.stderr, again.stdout) == (0, "leading\n", "0 events, 0 schemas, 0 transactions\n")
+    assert relay("status").stdout == f"nobody publishes\n{topic_of(store)}: 0 events wait, 0.0 s\n"
+
+
+def test_a_store_that_cannot_be_relayed_is_refused(relay):
+    with pytest.raises(UnsupportedBackend, match="no relay for sqlite"):
+        relay("run", "--store-url", "sqlite://", catch_exceptions=False)
+    away = "postgresql://someone:sentinel@127.0.0.1:1/shop"
+    with pytest.raises(StoreUnavailable, match="does not answer") as refused:
+        relay("status", "--store-url", away, catch_exceptions=False)
+    assert "sentinel" not in str(refused.value)

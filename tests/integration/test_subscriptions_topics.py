@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import timedelta
+from itertools import chain
+from pathlib import Path
+from threading import Barrier
 
+import pytest
 import sqlalchemy as sa
+from confluent_kafka import Producer
 
-from eventstore import RecordedEvent, open_subscriber, subscription
+from eventstore import Delivery, RecordedEvent, open_subscriber, queue, subscription
+from eventstore.errors import RecordsUnreadable, SubscriptionError
 from eventstore.kafka.admin import ensure_topics
-from eventstore.kafka.consumer import read_range
-from eventstore.kafka.groups import group_offsets, read_topics, subscription_lag
+from eventstore.kafka.consumer import RangeReader, end_of_batch, read_range
+from eventstore.kafka.groups import group_lag, group_offsets, offsets_behind, read_topics, subscription_lag
 from eventstore.topics import branch_topic
-from tests.integration.delivering import deliver, running
+from tests.integration.booking import desk
+from tests.integration.delivering import deliver, noting, running
+from tests.integration.packed import TOO_LONG, limited_settings, send_packed
 from tests.integration.payments_topic import PaymentsTopic
 from tests.ledger import LEDGER, Payment, amounts
 from tests.waiting import wait_until
@@ -124,3 +137,194 @@ def test_at_most_once_the_broker_knows_of_a_record_before_it_is_handled(settings
         deliver(subscriber, records=5)
     assert [amount for amount, _ in known] == [0, 1, 2, 3, 4]
     assert all(offset > amount for amount, offset in known)
+
+
+# ---- Subscriptions and batches that their client cannot unpack: one dead letter names them, and nothing else is lost
+
+
+@pytest.fixture
+def limited(settings):
+    return limited_settings(settings)
+
+
+def test_records_that_cannot_be_unpacked_are_one_dead_letter_that_names_them(limited, settings, payments):
+    payments.receive([1, 2], partition=0)
+    send_packed(settings, payments.name, [TOO_LONG] * 3, codec="zstd")
+    payments.receive([3], partition=0)
+    payments.receive([4], partition=1)
+    seen: list[int] = []
+    declared = noting(payments.name, group="g", into=seen)
+    with open_subscriber(declared, settings=limited) as subscriber:
+        report = deliver(subscriber, records=5)
+        wait_until(lambda: subscriber.run_once(timeout=0.1) and not subscriber.lag().records)
+    assert (report.handled, report.dead, sorted(seen)) == (4, 1, [1, 2, 3, 4])
+    (letter,) = read_range(settings, declared.dead_letter_topic)
+    told = dict(letter.headers)
+    assert (letter.key, letter.value) == (None, None)
+    assert (told["dead_letter_offset"], told["dead_letter_error"]) == (b"2", b"RecordsUnreadable")
+    assert f"{payments.name!r} from offset 2 of partition 0".encode() in told["dead_letter_message"]
+    assert b"receive.message.max.bytes" in told["dead_letter_message"]
+    assert group_offsets(settings, payments.name, group="g")[0] == 6
+
+
+def test_records_that_cannot_be_unpacked_wait_like_others(limited, settings, payments):
+    send_packed(settings, payments.name, [TOO_LONG] * 3, codec="zstd")
+    payments.receive([1], partition=1)
+    lag = group_lag(limited, payments.name, group="nobody")
+    assert {part.partition: part.records for part in lag.partitions if part.records} == {0: 3, 1: 1}
+    assert lag.seconds > 0
+    assert offsets_behind(limited, payments.name, {0: 0, 1: 0}) == 4
+
+
+def test_what_stands_between_batches_that_cannot_be_unpacked_is_handled(limited, settings, payments):
+    """The end of the first is looked for by steps of 1, 2, 4, 8 offsets, which lead into the second."""
+    send_packed(settings, payments.name, [TOO_LONG] * 4, codec="zstd")
+    payments.receive([1], partition=0)
+    send_packed(settings, payments.name, [TOO_LONG] * 12, codec="zstd")
+    payments.receive([2], partition=0)
+    seen: list[int] = []
+    declared = noting(payments.name, group="g", into=seen)
+    with open_subscriber(declared, settings=limited) as subscriber:
+        report = deliver(subscriber, records=4)
+    assert (report.handled, report.dead, seen) == (2, 2, [1, 2])
+    told = [dict(letter.headers)["dead_letter_offset"] for letter in read_range(settings, declared.dead_letter_topic)]
+    assert told == [b"0", b"5"]
+
+
+def test_an_open_transaction_does_not_hide_where_a_batch_that_cannot_be_unpacked_ends(limited, settings, payments):
+    send_packed(settings, payments.name, [TOO_LONG] * 3, codec="zstd")
+    producer = Producer({**settings.kafka.librdkafka(), "transactional.id": payments.name})
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce(payments.name, b"later", partition=0)
+    assert producer.flush(60) == 0
+    assert end_of_batch(limited, payments.name, 0, first=0) == 3
+    producer.abort_transaction()
+
+
+def test_a_range_reader_gives_all_that_stands_before_what_it_cannot_unpack_and_asks_for_no_more(
+    limited, settings, payments
+):
+    payments.receive([1, 2], partition=0)
+    send_packed(settings, payments.name, [TOO_LONG], codec="zstd")
+    with RangeReader(limited) as reader:
+        reader.seek({payments.name: {0: 0}})
+        assert [record.offset for record in reader.read_up_to({payments.name: {0: 2}})] == [0, 1]
+        reader.seek({payments.name: {0: 0}})
+        records = reader.read_up_to({payments.name: {0: 3}})
+        assert [next(records).offset for _ in range(2)] == [0, 1]
+        with pytest.raises(RecordsUnreadable):
+            next(records)
+
+
+def test_of_a_record_that_no_topic_takes_its_place_alone_is_kept(settings, payments):
+    """Unpacked it is longer than any dead letter may be."""
+    payments.receive([1], partition=0)
+    send_packed(settings, payments.name, [b"a" * 40_000_000], codec="gzip")
+    payments.receive([2], partition=0)
+    seen: list[int] = []
+    declared = noting(payments.name, group="g", into=seen)
+    with open_subscriber(declared, settings=settings) as subscriber:
+        report = deliver(subscriber, records=3)
+    assert (report.handled, report.dead, seen) == (2, 1, [1, 2])
+    (letter,) = read_range(settings, declared.dead_letter_topic)
+    told = dict(letter.headers)
+    assert (letter.value, told["dead_letter_omitted_bytes"], told["dead_letter_offset"]) == (None, b"40000000", b"1")
+
+
+# ---- Queues on a real broker: more workers than partitions, workers that die, records that are given up
+
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_more_workers_than_partitions_share_the_records_of_one(settings):
+    """Each of three waits at its first record until all of them have one."""
+    payments = PaymentsTopic(settings, partitions=1)
+    seen: dict[str, list[int]] = {name: [] for name in "abc"}
+    all_at_work = Barrier(3)
+
+    def worker(into: list[int]):
+        def note(event: Payment.Received) -> None:
+            if not into:
+                all_at_work.wait(15)
+            into.append(event.amount)
+
+        return open_subscriber(queue(payments.name, group=f"desk-{payments.name}", batch=5)(note), settings=settings)
+
+    for amount in range(30):
+        payments.receive([amount], partition=0)  # by itself: a broker lends a producer's batch as a whole
+    with ExitStack() as stack:
+        for into in seen.values():
+            stack.enter_context(running(worker(into)))
+        wait_until(lambda: sum(map(len, seen.values())) == 30)
+    assert all(seen.values())
+    assert sorted(chain(*seen.values())) == list(range(30))
+
+
+def test_records_are_tried_again_and_given_up_with_their_count_and_aborted_ones_are_not_read(
+    settings, payments, engine
+):
+    aborted = Producer({**settings.kafka.librdkafka_producer(), "log_level": 0, "transactional.id": payments.name})
+    aborted.init_transactions(30)
+    aborted.begin_transaction()
+    record = payments.record(Payment.Received(amount=99), partition=0)
+    aborted.produce(record.topic, record.value, record.key, partition=0, headers=list(record.headers))
+    aborted.flush(30)
+    aborted.abort_transaction(30)
+    payments.receive([1, 2, 3, 4], partition=0)
+    counts = []
+
+    def book(event: Payment.Received, delivery: Delivery, tx: sa.Connection) -> None:
+        tx.execute(sa.insert(LEDGER).values(amount=event.amount))
+        if event.amount == 2:
+            counts.append(delivery.count)
+            raise ValueError("two fails")
+        if event.amount == 3 and delivery.count == 1:
+            delivery.release()
+        if event.amount == 4:
+            delivery.reject("four is refused")
+
+    declared = queue(payments.name, group=f"desk-{payments.name}", deliveries=3)(book)
+    with open_subscriber(declared, settings=settings, engine=engine) as subscriber:
+        report = deliver(subscriber, records=7)
+        assert not subscriber.run_once(timeout=1).records
+    assert (report.handled, report.postponed, report.dead) == (2, 3, 2)
+    assert (sorted(amounts(engine)), counts) == ([1, 3], [1, 2, 3])
+    letters = [dict(letter.headers) for letter in read_range(settings, declared.dead_letter_topic)]
+    told = {(one["dead_letter_error"], one["dead_letter_attempts"], one["dead_letter_offset"]) for one in letters}
+    assert {(error, attempts) for error, attempts, _ in told} == {(b"ValueError", b"3"), (b"Rejected", b"1")}
+
+
+def test_a_worker_that_is_killed_leaves_its_records_to_another_and_each_is_booked_once(settings, engine):
+    """Of one partition, which all workers share: another one would be the dead worker's until its session ends."""
+    payments = PaymentsTopic(settings, partitions=1)
+    for amount in range(0, 30, 10):
+        payments.receive(range(amount, amount + 10), partition=0)
+    environment = os.environ | {
+        "FACTFOLD_KAFKA__BOOTSTRAP_SERVERS": settings.kafka.bootstrap_servers,
+        "FACTFOLD_TEST_TOPIC": payments.name,
+        "FACTFOLD_TEST_KILL": "2",
+    }
+    url = engine.url.render_as_string(hide_password=False)
+    command = [sys.executable, "-m", "factfold", "subscriptions", "run", "tests.integration.booking:work"]
+    killed = subprocess.Popen([*command, "--inbox-url", url], env=environment, cwd=ROOT)
+    assert killed.wait(60) == -signal.SIGKILL
+    before = sorted(amounts(engine))
+    assert len(before) == 20  # the second batch is committed, and the broker has not heard of it
+
+    with open_subscriber(desk(payments.name), settings=settings, engine=engine) as other:
+        report = deliver(other, records=20)
+    assert (report.handled, report.duplicates) == (10, 10)
+    assert sorted(amounts(engine)) == list(range(30))
+
+
+def test_a_group_of_a_subscription_is_no_group_of_a_queue(settings, payments):
+    def note(event: Payment.Received) -> None: ...
+
+    payments.receive([1])
+    with open_subscriber(subscription(payments.name, group=payments.name)(note), settings=settings) as subscriber:
+        deliver(subscriber, records=1)
+    with pytest.raises(SubscriptionError, match="is a consumer group") as refused:
+        open_subscriber(queue(payments.name, group=payments.name)(note), settings=settings)
+    assert f"--delete --group {payments.name}" in refused.value.remedy

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import json
 import uuid
+from contextlib import closing
 from datetime import timedelta
 from decimal import Decimal
 
 import pytest
 import sqlalchemy as sa
+from confluent_kafka.admin import AdminClient
 from typer.testing import CliRunner
 
-from eventstore.errors import ProducerFenced
+from eventstore.errors import ProducerFenced, TopicMismatch
+from eventstore.kafka.admin import ensure_topics
 from eventstore.kafka.consumer import read_range
-from eventstore.topics import partition_of
+from eventstore.kafka.producer import Publisher
+from eventstore.topics import TopicSpec, partition_of
 from factfold.cli.entry import application
 from projections import (
+    FinalTopic,
     ProjectionGroup,
     RunMetrics,
     Table,
@@ -26,8 +31,12 @@ from projections import (
     verify,
     view,
 )
-from projections.outputs.publishing import ViewPublisher
+from projections.outputs.publishing import ViewPublisher, opened_publisher, prepare_topics
+from projections.spark.reading.kafka_source import KafkaLog
+from projections.stores import final_topics
 from projections.stores.sqlite import SqliteTableStore
+from tests.conformance.final_rows import Finals, group_of
+from tests.conformance.topic_folds import Died, dies_instead_of
 from tests.integration.log_writer import LogWriter
 from tests.integration.rebuild_watching import Killed, opened
 from tests.integration.tickets import DECLARED, Ticket
@@ -183,3 +192,62 @@ def test_a_producer_that_was_followed_by_another_one_publishes_nothing_more(env,
         with pytest.raises(ProducerFenced):
             first.send(rows)
     assert len(records(env, writer)) == 1
+
+
+# ---- Topics of final results in Kafka: each result once, though a publisher is killed, and nothing is ever removed
+
+
+@pytest.fixture
+def topic():
+    return f"finals-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def shop(settings, tmp_path):
+    with closing(SqliteTableStore(tmp_path / "views.db")) as store:
+        store.prepare()
+        yield Finals(store, KafkaLog(settings))
+
+
+def ids(settings, topic):
+    return sorted(json.loads(record.key)["id"] for record in read_range(settings, topic))
+
+
+def test_each_result_is_in_its_topic_once_though_a_publisher_is_killed_and_another_one_goes_on(
+    shop, settings, topic, monkeypatch
+):
+    group = group_of(topic=FinalTopic(topic, partitions=3))
+    run, layout = shop.serve(group, range(9))
+    shop.give_out(run, layout, 5)
+    with dies_instead_of(Publisher, "commit", monkeypatch), pytest.raises(Died):
+        shop.publish(group)
+    assert ids(settings, topic) == []
+    with dies_instead_of(final_topics, "note_sent", monkeypatch), pytest.raises(Died):
+        shop.publish(group)
+    assert (ids(settings, topic), shop.waiting()) == ([0, 1, 2, 3], {topic: 4})
+    with opened_publisher(shop.environment, group) as late:
+        shop.give_out(run, layout, 7)
+        assert shop.publish(group) == 2  # by a publisher that has followed the late one
+        shop.give_out(run, layout, 30)
+        with pytest.raises(ProducerFenced):
+            late.publish()
+    shop.publish(group)
+    assert ids(settings, topic) == list(range(9))
+    assert tuple((r.key, r.value) for r in sorted(read_range(settings, topic), key=lambda r: r.key)) == shop.given()
+    admin = AdminClient(settings.kafka.librdkafka())
+    admin.delete_topics([topic])[topic].result(10)
+    assert shop.publish(group) == 9  # it is made anew, and filled from the table
+    assert ids(settings, topic) == list(range(9))
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [({"cleanup.policy": "compact"}, "cleanup.policy=compact, delete is required"),
+     ({"cleanup.policy": "delete", "retention.ms": "604800000"}, "retention.ms=604800000: its old records would be"),
+     ({"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "1000"}, "retention.bytes=1000")],
+)  # fmt: skip
+def test_a_topic_that_would_lose_results_is_refused(shop, settings, topic, config, words):
+    ensure_topics(settings, [TopicSpec(topic, 4, config)])
+    with pytest.raises(TopicMismatch) as caught:
+        prepare_topics(shop.environment, group_of(topic=topic))
+    assert words in caught.value.message

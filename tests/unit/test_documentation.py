@@ -3,7 +3,7 @@
 A page's blocks are one program, run from top to bottom in an empty folder. Blocks that begin with ```python server need
 the local stack: those are compiled, and every name they import must exist, but for modules that the page itself has, as
 blocks that begin with `# package/module.py`; tests/integration/test_server_pages.py and
-test_schema_registry_refusals.py run some on the session's stack. Those of ```python embedded start a Spark of
+test_schema_registry.py run some on the session's stack. Those of ```python embedded start a Spark of
 their own; tests/end_to_end/test_embedded_pages.py runs them, as files of a process without our test session. A block
 ```python file is a file of the tutorial, named by its first line; tests/end_to_end/test_tutorial.py runs them. A block
 ```python peer is code of another project, which is not installed here: it compiles.

@@ -1,0 +1,374 @@
+"""Several stores in one database, each in a schema of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from sqlalchemy import Connection, Engine, create_engine, make_url, text
+from typer.testing import CliRunner, Result
+
+from cdc import apply_connector, prepare_topics
+from eventstore import (
+    ANY,
+    NO_STREAM,
+    Aggregate,
+    MasterKeys,
+    NewEvent,
+    SqlEventStore,
+    SqlKeyStore,
+    Subscriber,
+    event,
+    subscription,
+    tenant_store,
+    tenants,
+)
+from eventstore.backends.sql.models import MIGRATIONS, NEWEST, migrate
+from eventstore.backends.sql.source import StoreSource
+from eventstore.errors import InvalidSeal, StoreNotPrepared
+from eventstore.settings import Settings
+from eventstore.snapshots import AggregateSnapshot
+from eventstore.topics import TopicRecord
+from factfold.cli.entry import application
+from tests.errors import raises
+
+
+class Note(Aggregate):
+    @event
+    class Written:
+        text: str
+
+
+class Memo(Aggregate):
+    @event
+    class Sent:
+        number: int
+
+
+@pytest.fixture
+def url(database: Callable[[], str]) -> str:
+    return database()
+
+
+@pytest.fixture
+def engine(url: str) -> Iterator[Engine]:
+    engine = create_engine(url)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture(params=[(None, "b"), ("a", "b")], ids=["default and own", "two of their own"])
+def stores(engine: Engine, request: pytest.FixtureRequest) -> tuple[SqlEventStore, SqlEventStore]:
+    one, other = (SqlEventStore(engine, schema=schema) for schema in request.param)
+    one.create_tables()
+    other.create_tables()
+    return one, other
+
+
+def note(words: str) -> Note.Written:
+    return Note.Written(text=words)
+
+
+def test_what_is_appended_to_one_store_is_not_in_the_other(stores: tuple[SqlEventStore, SqlEventStore]) -> None:
+    one, other = stores
+    shared = uuid4()
+    for store, words in ((one, "one"), (other, "other")):
+        result = store.append("note-1", [NewEvent(note(words), id=shared)], expected=NO_STREAM)
+        assert (result.version, result.positions[0].position) == (0, 1)
+    for store, words in ((one, "one"), (other, "other")):
+        read = [store.read_stream("note-1"), store.read_all(), store.read_all(category="note"), [store.find(shared)]]
+        assert [[e.data["text"] for e in events if e] for events in read] == [[words]] * 4
+    one.append("note-1", [note("again")], expected=0)
+    assert (one.head("note-1"), other.head("note-1")) == (1, 0)
+    assert other.last_position("note") == next(other.read_all()).position
+    assert one.delete_stream("note-1", expected=1) == 2
+    assert other.head("note-1") == 0
+
+
+def test_what_one_store_registers_the_other_does_not_know(stores: tuple[SqlEventStore, SqlEventStore]) -> None:
+    one, other = stores
+    one.register(Note, Memo)
+    one.declare_category("crate", partitions=7)
+    other.declare_category("crate", partitions=3, topic="other.crate")
+    one.save_snapshot(AggregateSnapshot("note-1", 0, b"\0\0\0\0\1x"))
+    assert [category.name for category in one.categories()] == ["crate", "memo", "note"]
+    assert [(category.topic, category.partitions) for category in other.categories()] == [("other.crate", 3)]
+    assert (len(one.schemas()), other.schemas(), other.snapshot("note-1")) == (2, [], None)
+
+
+def run(url: str, script: str) -> None:
+    address = make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
+    with closing(psycopg.connect(address, autocommit=True)) as connection:
+        connection.execute(script)
+
+
+def differences(store: SqlEventStore) -> list[object]:
+    def include(name: str | None, kind: str, parents: object) -> bool:
+        return kind != "schema" or name == store.tables.schema
+
+    options = {
+        "version_table": MIGRATIONS, "version_table_schema": store.tables.schema, "compare_type": True,
+        "include_schemas": True, "include_name": include,
+    }  # fmt: skip
+    with store.engine.connect() as connection:
+        return list(compare_metadata(MigrationContext.configure(connection, opts=options), store.tables.metadata))
+
+
+def test_migrations_of_one_store_leave_the_other_alone(url: str, engine: Engine) -> None:
+    one, other = SqlEventStore(engine, schema="a"), SqlEventStore(engine, schema="b")
+    one.create_tables()
+    run(url, f"update a.{MIGRATIONS} set version_num = '9999'")
+    other.create_tables()
+    assert other.version().is_current
+    with raises(StoreNotPrepared, code="store-newer", match="9999"):
+        one.create_tables()
+
+
+def test_migrations_make_the_tables_of_a_schema_and_leave_the_connection_as_it_was(engine: Engine) -> None:
+    store = SqlEventStore(engine, schema="a")
+    with engine.begin() as connection:
+        before = connection.scalar(text("show search_path"))
+        store._database.dialect.guard_tables(connection, store.tables)
+        migrate(connection, store.tables)
+    assert differences(store) == []
+    with engine.connect() as connection:
+        assert connection.scalar(text("show search_path")) == before
+        assert connection.scalar(text(f"select version_num from a.{MIGRATIONS}")) == NEWEST
+        assert connection.scalar(text("select count(*) from pg_tables where schemaname = 'public'")) == 0
+
+
+def test_the_sql_that_is_shown_makes_the_schema_too(url: str, engine: Engine) -> None:
+    store = SqlEventStore(engine, schema="a")
+    run(url, store.migration_sql())
+    assert store.version().is_current
+    assert differences(store) == []
+    assert store.append("note-1", [note("x")], expected=ANY).version == 0
+
+
+@pytest.fixture
+def humble(url: str) -> Iterator[str]:
+    """The URL of a user who may connect to the database and nothing more."""
+    user = f"humble_{uuid4().hex[:8]}"
+    run(url, f"create role {user} login password 'humble'")
+    yield make_url(url).set(username=user, password="humble").render_as_string(hide_password=False)
+    run(url, f"drop owned by {user}; drop role {user}")
+
+
+def test_a_user_who_may_not_make_the_schema_is_told_what_its_owner_has_to_run(url: str, humble: str) -> None:
+    with SqlEventStore(humble, schema="a") as store:
+        with pytest.raises(StoreNotPrepared, match="may not create it") as refused:
+            store.create_tables()
+        assert "humble:" not in str(refused.value)
+        run(url, refused.value.remedy.partition(": ")[2])
+        store.create_tables()
+        assert store.append("note-1", [note("x")], expected=ANY).version == 0
+
+
+# ---- A store whose events were numbered by another cluster: found, and renumbered in their order
+
+
+AHEAD = 5_000_000_000
+
+
+class Remark(Aggregate):
+    @event
+    class Written:
+        number: int
+
+
+def remark(store: SqlEventStore, *numbers: int) -> None:
+    for number in numbers:
+        store.append(f"note-{number % 3}", [Remark.Written(number=number)], expected=ANY)
+
+
+def numbers(store: SqlEventStore, **where: Any) -> list[int]:
+    return [e.data["number"] for e in store.read_all(**where)]
+
+
+@pytest.fixture
+def store(database: Callable[[], str]) -> Iterator[SqlEventStore]:
+    with SqlEventStore(database()) as store:
+        store.create_tables()
+        remark(store, 0, 1, 2, 3)
+        yield store
+
+
+@pytest.fixture
+def restored(store: SqlEventStore) -> SqlEventStore:
+    """As a dump of a cluster that had counted to five billion leaves it."""
+    with store.engine.begin() as connection:
+        connection.execute(text("update events set order_xid = order_xid + :ahead"), {"ahead": AHEAD})
+    return store
+
+
+def command(store: SqlEventStore, *words: str) -> Result:
+    url = store.engine.url.render_as_string(hide_password=False)
+    return CliRunner().invoke(application(), words, env={"FACTFOLD_STORE_URL": url})
+
+
+def finding(store: SqlEventStore) -> dict[str, Any]:
+    found = {one["check"]: one for one in json.loads(command(store, "doctor", "--json").output)}
+    return dict(found["store"])
+
+
+def test_a_store_that_was_never_elsewhere_is_well(store: SqlEventStore) -> None:
+    assert store.ahead_of_cluster() == store.renumber() == 0
+    assert finding(store)["severity"] == "ok"
+    assert command(store, "store", "renumber").output == "nothing to do\n"
+
+
+def test_the_events_of_a_restored_store_are_hidden_and_doctor_says_so(restored: SqlEventStore) -> None:
+    assert numbers(restored) == []
+    assert restored.ahead_of_cluster() > AHEAD // 2
+    found = finding(restored)
+    assert found["severity"] == "error"
+    assert "transactions ahead of this cluster" in found["result"]
+    assert found["remedy"] == "factfold store renumber"
+
+
+def test_a_renumbered_store_is_read_in_its_order_and_goes_on(restored: SqlEventStore) -> None:
+    remark(restored, 6, 7)
+    assert command(restored, "store", "renumber").output.startswith("renumbered by ")
+    assert numbers(restored) == [0, 1, 2, 3, 6, 7]
+    remark(restored, 9, 10, 11)
+    assert numbers(restored) == [0, 1, 2, 3, 6, 7, 9, 10, 11]
+    assert finding(restored)["severity"] == "ok"
+    assert [e.version for e in restored.read_all() if e.stream == "note-0"] == [0, 1, 2, 3]
+
+
+def test_a_subscription_goes_on_behind_what_it_had_read(store: SqlEventStore) -> None:
+    seen: list[int] = []
+
+    @subscription("note", group="readers")
+    def read(event: Remark.Written, tx: Connection) -> None:
+        seen.append(event.number)
+
+    def catch_up() -> None:
+        with Subscriber(read, StoreSource(store, read, category="note"), engine=store.engine) as subscriber:
+            while subscriber.run_once(timeout=0).records:
+                pass
+
+    catch_up()
+    assert seen == [0, 1, 2, 3]
+    with store.engine.begin() as connection:
+        for table in ("events", "factfold_checkpoints"):
+            connection.execute(text(f"update {table} set order_xid = order_xid + :ahead"), {"ahead": AHEAD})
+    remark(store, 4)
+    store.renumber()
+    remark(store, 5)
+    catch_up()
+    assert seen == [0, 1, 2, 3, 4, 5]
+
+
+def test_an_outbox_that_is_being_read_is_not_updated_unasked(restored: SqlEventStore) -> None:
+    slot = "renumber_test"
+    with restored.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.execute(text("select pg_create_logical_replication_slot(:slot, 'pgoutput')"), {"slot": slot})
+        try:
+            with raises(StoreNotPrepared, code="store-restored", match="'renumber_test' would publish this as updates"):
+                restored.renumber()
+            assert restored.ahead_of_cluster()
+            assert restored.renumber(published=True)
+        finally:
+            connection.execute(text("select pg_drop_replication_slot(:slot)"), {"slot": slot})
+    assert numbers(restored) == [0, 1, 2, 3]
+
+
+# ---- Tenants in one database, and their events on the road to Kafka
+
+
+class Lamp(Aggregate):
+    @event
+    class Lit:
+        room: str
+
+
+def opened(engine: Engine, tenant: str) -> SqlEventStore:
+    store = tenant_store(engine, tenant)
+    store.create_tables()
+    return store
+
+
+def test_the_same_stream_is_another_one_for_each_tenant(engine: Engine) -> None:
+    stores = {tenant: opened(engine, tenant) for tenant in ("acme", "globex")}
+    for tenant, store in stores.items():
+        store.append("lamp-1", [Lamp.Lit(room=tenant)], expected=NO_STREAM)
+    for tenant, store in stores.items():
+        (recorded,) = store.read_all()
+        assert recorded.data == {"room": tenant}
+        assert [category.topic for category in store.categories()] == [f"{tenant}-lamp"]
+    with engine.connect() as connection:
+        found = connection.execute(text("select topic, ce_source from tenant_acme.events")).all()
+    assert found == [("acme-lamp", "/acme")]
+
+
+def test_a_key_copied_into_another_store_does_not_open_there(engine: Engine) -> None:
+    for tenant in ("acme", "globex"):
+        opened(engine, tenant)
+    SqlEventStore(engine).create_tables()
+    master = MasterKeys({"one": os.urandom(32)})
+    stores = [SqlKeyStore(engine, master, schema=schema) for schema in ("tenant_acme", "tenant_globex", "public", None)]
+    acme, _, public, default = stores
+    held = acme.keys_for(["alice"])
+    with engine.begin() as connection:
+        for schema in ("tenant_globex", "public"):
+            connection.execute(text(f"insert into {schema}.subject_keys select * from tenant_acme.subject_keys"))
+    for store in stores[1:]:
+        with pytest.raises(InvalidSeal):
+            store.keys([held["alice"].id])
+    assert acme.keys_for(["alice"]) == held
+    assert public.keys_for(["bob"]) == default.keys_for(["bob"])
+
+
+def test_tenants_are_those_who_have_a_store(engine: Engine) -> None:
+    for tenant in ("globex", "acme"):
+        opened(engine, tenant)
+    SqlEventStore(engine, schema="shop").create_tables()
+    with engine.begin() as connection:
+        connection.execute(text("create schema tenant_nobody"))
+    assert tenants(engine) == ["acme", "globex"]
+
+
+def test_the_command_lists_tenants_and_says_who_has_to_be_migrated(engine: Engine) -> None:
+    opened(engine, "acme")
+    opened(engine, "globex")
+    url = engine.url.render_as_string(hide_password=False)
+    ask = ["store", "tenants", "--store-url", url]
+    assert CliRunner().invoke(application(), ask).exit_code == 0
+    with engine.begin() as connection:
+        later = ("subject_keys", "subject_streams", "factfold_processes", "factfold_scheduled")
+        connection.execute(text(f"drop table {', '.join(f'tenant_acme.{name}' for name in later)}"))
+        connection.execute(text("update tenant_acme.factfold_migrations set version_num = '0003'"))
+    told = CliRunner().invoke(application(), [*ask, "--json"])
+    assert told.exit_code == 3
+    assert [name for name, version in json.loads(told.output).items() if version["installed"] == "0003"] == ["acme"]
+    CliRunner().invoke(application(), ["store", "migrate", "--store-url", url, "--store-schema", "tenant_acme"])
+    assert CliRunner().invoke(application(), ask).exit_code == 0
+
+
+def test_one_connector_publishes_every_tenant_to_topics_of_its_own(
+    captured: Callable[[], Any], connect: Any, settings: Settings, records_of: Callable[..., list[TopicRecord]]
+) -> None:
+    made = captured()
+    names = [f"{made.name}_{letter}" for letter in "ab"]
+    stores = [opened(made.engine, name) for name in names]
+    for store, name in zip(stores, names, strict=True):
+        store.append("lamp-1", [Lamp.Lit(room=f"{name} early")], expected=ANY)
+        prepare_topics(settings, stores=[store])
+    tables = tuple(f"tenant_{name}.{table}" for name in names for table in ("events", "schemas"))
+    apply_connector(connect, made.prepared(made.outbox(tables=tables)), source=made.engine)
+    for store in stores:
+        store.append("lamp-1", [Lamp.Lit(room="late")], expected=0)
+    for name in names:
+        records = records_of(f"{name}-lamp", count=2)
+        assert [record.key for record in records] == [b"lamp-1@0", b"lamp-1@1"]
+        assert {dict(record.headers)["ce_source"] for record in records} == {f"/{name}".encode()}
+        assert f"{name} early".encode() in (records[0].value or b"")
