@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from eventstore import ANY, SqlEventStore, Subscriber, open_subscriber
-from eventstore.backends.sql.source import StoreSource
+from eventstore import ANY, SqlEventStore, open_subscriber
 from eventstore.deadletters import by_cause
 from eventstore.deadletters import topic as topic_letters
 from eventstore.deadletters.topic import Chosen, to_group, to_topic
@@ -23,6 +22,7 @@ from tests.errors import raises
 from tests.integration.delivering import booking, deliver
 from tests.integration.log_writer import LogWriter
 from tests.ledger import Payment, amounts
+from tests.unit.eventstore.handlers import deliver_stored
 from tests.waiting import wait_until
 
 
@@ -261,11 +261,7 @@ def test_letters_of_a_store_in_postgresql_are_replayed_and_discarded_once(engine
             store.append("payment-1", [Payment.Received(amount=number)], expected=ANY)
 
         def delivered(**options):
-            declared = booking("payment", attempts=1, **options)
-            with Subscriber(declared, StoreSource(store, declared, category="payment"), engine=engine) as subscriber:
-                while subscriber.run_once(timeout=0).records:
-                    pass
-                return subscriber.report
+            return deliver_stored(store, booking("payment", attempts=1, **options))
 
         assert delivered(fails_on=[2, 3]).dead == 2
         letters = letters_of(store, "payment", group="books")

@@ -25,20 +25,19 @@ from eventstore import (
     NewEvent,
     SqlEventStore,
     SqlKeyStore,
-    Subscriber,
     event,
     subscription,
     tenant_store,
     tenants,
 )
 from eventstore.backends.sql.models import MIGRATIONS, NEWEST, migrate
-from eventstore.backends.sql.source import StoreSource
 from eventstore.errors import InvalidSeal, StoreNotPrepared
 from eventstore.settings import Settings
 from eventstore.snapshots import AggregateSnapshot
 from eventstore.topics import TopicRecord
 from factfold.cli.entry import application
 from tests.errors import raises
+from tests.unit.eventstore.handlers import deliver_stored
 
 
 class Note(Aggregate):
@@ -251,12 +250,7 @@ def test_a_subscription_goes_on_behind_what_it_had_read(store: SqlEventStore) ->
     def read(event: Remark.Written, tx: Connection) -> None:
         seen.append(event.number)
 
-    def catch_up() -> None:
-        with Subscriber(read, StoreSource(store, read, category="note"), engine=store.engine) as subscriber:
-            while subscriber.run_once(timeout=0).records:
-                pass
-
-    catch_up()
+    deliver_stored(store, read, category="note")
     assert seen == [0, 1, 2, 3]
     with store.engine.begin() as connection:
         for table in ("events", "factfold_checkpoints"):
@@ -264,7 +258,7 @@ def test_a_subscription_goes_on_behind_what_it_had_read(store: SqlEventStore) ->
     remark(store, 4)
     store.renumber()
     remark(store, 5)
-    catch_up()
+    deliver_stored(store, read, category="note")
     assert seen == [0, 1, 2, 3, 4, 5]
 
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import sqlalchemy as sa
 
 from eventstore import Subscriber, subscription
+from eventstore.backends.sql.source import StoreSource
 from tests.ledger import LEDGER, Payment, amounts
 from tests.unit.eventstore.memory_source import MemorySource, arrivals
 
@@ -33,6 +34,15 @@ def deliver(declared, source, engine=None, **options):
         return subscriber.report
 
 
+def deliver_stored(store, declared, *, category="payment", engine=None, around=(), **options):
+    """Deliver all events of a store's categories that wait; return what became of them."""
+    source = StoreSource(store, declared, category=category, engine=engine or store.engine, **options)
+    with Subscriber(declared, source, engine=engine or store.engine, around=around) as subscriber:
+        while subscriber.run_once(timeout=0).records:
+            pass
+        return subscriber.report
+
+
 class Ending(NamedTuple):
     """A way to end a transaction, whether what the culprit wrote before stays, what its dead letter says."""
 
@@ -42,7 +52,7 @@ class Ending(NamedTuple):
 
 
 def _driver(tx):
-    return tx.connection.driver_connection
+    return tx.connection.dbapi_connection
 
 
 def ends_and_forgives_itself(tx):
@@ -101,6 +111,12 @@ def assert_only_the_culprit_is_given_up(engine, how, *, at):
     """Deliver five events to a handler that ends its transaction at one of them; that one alone is a dead letter."""
     source = MemorySource(arrivals(1, 2, 3, 4, 5))
     report = deliver(ending(how.end, at=at), source, engine)
+    assert_given_up(engine, how, report, source, at=at)
+    return report
+
+
+def assert_given_up(engine, how, report, source, *, at):
+    """Of five events the one whose handler ended its transaction is a dead letter, and no other."""
     assert (report.handled + report.duplicates, report.dead) == (4, 1)
     assert [one for one in amounts(engine) if one != at] == [one for one in range(1, 6) if one != at]
     # Once, however often it may be tried: what stays is not done again.
@@ -108,4 +124,3 @@ def assert_only_the_culprit_is_given_up(engine, how, *, at):
     (letter,) = source.dead
     assert (letter.arrival.place, letter.attempts) == (str(at), 1 if how.stays else 2)
     assert how.says in str(letter.error)
-    return report

@@ -34,7 +34,7 @@ from eventstore.snapshots import Snapshots
 from tests.errors import raises
 from tests.ledger import LEDGER, Payment, amounts
 from tests.unit.eventstore import handlers
-from tests.unit.eventstore.async_handlers import ENDINGS, assert_only_the_culprit_is_given_up, booking, deliver
+from tests.unit.eventstore.async_handlers import assert_only_the_culprit_is_given_up, booking, deliver
 from tests.unit.eventstore.counter import Counter
 from tests.unit.eventstore.memory_source import MemorySource, arrivals
 from tests.waiting import wait_until
@@ -71,7 +71,7 @@ async def test_an_event_that_fails_is_tried_again_and_given_up_and_others_are_no
     assert (letter.attempts, str(letter.error)) == (3, "no room for 2")
 
 
-@pytest.mark.parametrize("how", ENDINGS.values(), ids=ENDINGS)
+@pytest.mark.parametrize("how", handlers.ENDINGS.values(), ids=handlers.ENDINGS)
 async def test_a_handler_that_ends_its_transaction_is_given_up_alone(engine, looped, how):
     await assert_only_the_culprit_is_given_up(how, engine=engine, looped=looped())
 

@@ -16,6 +16,7 @@ from eventstore.errors import CheckpointMoved, InvalidEventData, NotFound, Repla
 from projections import letters as letters_of
 from tests.errors import raises
 from tests.ledger import LEDGER, METADATA, Payment, amounts
+from tests.unit.eventstore.handlers import deliver_stored as deliver
 
 REFUSED: set[int] = set()
 
@@ -49,14 +50,6 @@ def booking(group="books", **options):
         tx.execute(sa.insert(LEDGER).values(amount=event.amount))
 
     return subscription("payment", group=group, **{"backoff": 0.001, "attempts": 2} | options)(book)
-
-
-def deliver(store, declared, *, category="payment"):
-    source = StoreSource(store, declared, category=category)
-    with Subscriber(declared, source, engine=store.engine) as subscriber:
-        while subscriber.run_once(timeout=0).records:
-            pass
-        return subscriber.report
 
 
 def given_up(store, *refused, group="books"):

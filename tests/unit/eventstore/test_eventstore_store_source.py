@@ -14,6 +14,7 @@ from eventstore.backends.sql.source import Checkpoints, StoreSource
 from eventstore.errors import CheckpointMoved, DeclarationError, ForeignRecord, UnknownSchema
 from tests.ledger import LEDGER, METADATA, Payment, amounts
 from tests.rows import each_row
+from tests.unit.eventstore.handlers import deliver_stored as deliver
 
 
 class Clock:
@@ -49,14 +50,6 @@ def booking(**options):
 
 def source_of(store, declared, **options):
     return StoreSource(store, declared, category="payment", **options)
-
-
-def deliver(store, declared, **options):
-    """Deliver all there is; return what became of it."""
-    with Subscriber(declared, source_of(store, declared, **options), engine=store.engine) as subscriber:
-        while subscriber.run_once(timeout=0).records:
-            pass
-        return subscriber.report
 
 
 def dead_letters(store):
@@ -282,13 +275,6 @@ def tenants(tmp_path, engine):
         store.close()
 
 
-def deliver_to(engine, store, declared):
-    with Subscriber(declared, source_of(store, declared, engine=engine), engine=engine) as subscriber:
-        while subscriber.run_once(timeout=0).records:
-            pass
-        return subscriber.report
-
-
 @pytest.mark.parametrize("ids", ["their own", "the same"])
 def test_one_subscription_of_two_tenants_has_a_place_and_an_inbox_for_each(tenants, engine, ids):
     same = [uuid.uuid4() for _ in range(3)]
@@ -299,7 +285,7 @@ def test_one_subscription_of_two_tenants_has_a_place_and_an_inbox_for_each(tenan
     declared = booking()
     for _ in range(2):
         for store in tenants:
-            deliver_to(engine, store, declared)
+            deliver(store, declared, engine=engine)
     assert amounts(engine) == [0, 1, 2, 10, 11, 12]
 
 
@@ -318,12 +304,12 @@ def test_a_place_and_an_inbox_of_an_earlier_release_are_taken_over(tenants, engi
     receive(acme, 1, 2)
     with monkeypatch.context() as earlier:
         earlier.setattr("eventstore.backends.sql.source.checkpoint_name", lambda topic, store, engine: topic)
-        deliver_to(engine, acme, booking())
+        deliver(acme, booking(), engine=engine)
     receive(acme, 3)
-    assert deliver_to(engine, acme, booking()).records == 1
+    assert deliver(acme, booking(), engine=engine).records == 1
     with engine.begin() as tx:  # whatever else moves the place: what was handled stays so
         tx.exec_driver_sql("delete from factfold_checkpoints")
-    report = deliver_to(engine, acme, booking())
+    report = deliver(acme, booking(), engine=engine)
     assert (report.duplicates, report.handled, amounts(engine)) == (3, 0, [1, 2, 3])
 
 
@@ -334,17 +320,17 @@ def test_of_a_place_that_two_tenants_shared_nothing_is_handled_again(tenants, en
     with monkeypatch.context() as earlier:
         earlier.setattr("eventstore.backends.sql.source.checkpoint_name", lambda topic, store, engine: topic)
         for store in tenants:
-            deliver_to(engine, store, booking())
+            deliver(store, booking(), engine=engine)
     assert amounts(engine) == [1, 2, 12, 13]  # the fault of that release
     for store in tenants:
-        assert deliver_to(engine, store, booking()).handled == 0
+        assert deliver(store, booking(), engine=engine).handled == 0
     receive(acme, 3)
     receive(globex, 14)
     for store in tenants:
-        assert deliver_to(engine, store, booking()).handled == 1
+        assert deliver(store, booking(), engine=engine).handled == 1
     with engine.begin() as tx:  # by hand, as the how-to says: from the start, and only what was passed over
         tx.exec_driver_sql("delete from factfold_checkpoints where topic in ('payment', 'payment@globex-')")
-    assert deliver_to(engine, globex, booking()).handled == 2
+    assert deliver(globex, booking(), engine=engine).handled == 2
     assert sorted(amounts(engine)) == [1, 2, 3, 10, 11, 12, 13, 14]
 
 
@@ -362,22 +348,16 @@ def refund(store, *amounts):
         store.append("refund-1", [Refund.Paid(amount=amount)], expected=ANY)
 
 
-def joined(topics=("payment", "refund"), **options):
+BOTH = ["payment", "refund"]
+
+
+def joined(**options):
     def book(event: Payment.Received | Refund.Paid, tx: sa.Connection) -> None:
         if event.amount < 0:
             raise ValueError("below zero")
         tx.execute(sa.insert(LEDGER).values(amount=event.amount))
 
-    return subscription(list(topics), group="books", **{"backoff": 0.001} | options)(book)
-
-
-def deliver_all(store, declared, categories=("payment", "refund")):
-    """Deliver all there is of some categories; return what became of it."""
-    source = StoreSource(store, declared, category=list(categories))
-    with Subscriber(declared, source, engine=store.engine) as subscriber:
-        while subscriber.run_once(timeout=0).records:
-            pass
-        return subscriber.report
+    return subscription(BOTH, group="books", **{"backoff": 0.001} | options)(book)
 
 
 @pytest.mark.parametrize("batch", [1, 2, 2000])
@@ -385,10 +365,10 @@ def test_several_categories_are_read_in_the_order_of_the_store(store, batch):
     receive(store, 1)
     refund(store, 2, 3)
     receive(store, 4)
-    assert deliver_all(store, joined(batch=batch)).handled == 4
+    assert deliver(store, joined(batch=batch), category=BOTH).handled == 4
     refund(store, 5)
     receive(store, 6)
-    assert deliver_all(store, joined(batch=batch)).handled == 2
+    assert deliver(store, joined(batch=batch), category=BOTH).handled == 2
     assert amounts(store.engine) == [1, 2, 3, 4, 5, 6]
 
 
@@ -401,7 +381,7 @@ def test_a_category_that_is_named_later_begins_at_its_start_and_the_others_go_on
     assert deliver(store, booking()).handled == 2
     receive(store, 4)
     refund(store, 5)
-    report = deliver_all(store, joined(batch=batch))
+    report = deliver(store, joined(batch=batch), category=BOTH)
     assert (report.handled, report.duplicates) == (3, 0)
     assert amounts(store.engine) == [1, 3, 2, 4, 5]
 
@@ -409,19 +389,19 @@ def test_a_category_that_is_named_later_begins_at_its_start_and_the_others_go_on
 def test_a_category_that_was_left_out_for_a_while_goes_on_where_it_stood(store):
     receive(store, 1)
     refund(store, 2)
-    deliver_all(store, joined())
+    deliver(store, joined(), category=BOTH)
     refund(store, 3)
     receive(store, 4)
     assert deliver(store, booking()).handled == 1
-    assert deliver_all(store, joined()).handled == 1
+    assert deliver(store, joined(), category=BOTH).handled == 1
     assert amounts(store.engine) == [1, 2, 4, 3]
 
 
 def test_two_subscribers_of_several_categories_do_not_both_deliver_an_event(store):
     receive(store, 1)
     declared = joined(guarantee="at-least-once")
-    with Subscriber(declared, StoreSource(store, declared, category=["payment", "refund"]), engine=store.engine) as one:
-        deliver_all(store, declared)
+    with Subscriber(declared, StoreSource(store, declared, category=BOTH), engine=store.engine) as one:
+        deliver(store, declared, category=BOTH)
         with pytest.raises(CheckpointMoved, match="books"):
             one.run_once(timeout=0)
     assert amounts(store.engine) == [1]
@@ -431,10 +411,10 @@ def test_dead_letters_lag_and_inbox_are_by_the_category_of_the_event(store):
     receive(store, -1)
     refund(store, -2, 3)
     declared = joined(attempts=1)
-    source = StoreSource(store, declared, category=["payment", "refund"])
+    source = StoreSource(store, declared, category=BOTH)
     source.open(lambda: None)
     assert {part.topic: part.records for part in source.lag().partitions} == {"payment": 1, "refund": 2}
-    assert deliver_all(store, declared).dead == 2
+    assert deliver(store, declared, category=BOTH).dead == 2
     assert sorted((row.topic, row.stream) for row in dead_letters(store)) == [
         ("payment", "payment-1"),
         ("refund", "refund-1"),
@@ -449,7 +429,7 @@ def test_an_end_is_the_end_of_each_category(store):
     receive(store, 1)
     refund(store, 2)
     declared = joined(start="end")
-    with Subscriber(declared, StoreSource(store, declared, category=["payment", "refund"]), engine=store.engine) as one:
+    with Subscriber(declared, StoreSource(store, declared, category=BOTH), engine=store.engine) as one:
         refund(store, 3)
         receive(store, 4)
         assert one.run_once(timeout=0).handled == 2

@@ -32,7 +32,6 @@ from eventstore import (
 )
 from eventstore.aggregates.dispatcher import required
 from eventstore.backends.sql.outbox import Waiting
-from eventstore.backends.sql.source import StoreSource
 from eventstore.delivery.attempt import DeliveryReport
 from eventstore.delivery.source import Lag, PartitionLag
 from eventstore.errors import BrokerUnreachable, DeclarationError, FactfoldError, NotFramedAvro
@@ -49,7 +48,7 @@ from tests.rows import each_row
 from tests.spans import Recorder
 from tests.unit.eventstore.counter import Counter
 from tests.unit.eventstore.fulfilment import Fulfilment, Order
-from tests.unit.eventstore.handlers import booking, deliver
+from tests.unit.eventstore.handlers import booking, deliver, deliver_stored
 from tests.unit.eventstore.memory_source import MemoryArrival, MemorySource, arrivals, recorded
 from tests.waiting import wait_until
 
@@ -239,11 +238,7 @@ def printing(dispatcher):
 
 
 def deliver_traced(store, declared, recorder):
-    source = StoreSource(store, declared, category="counter")
-    with Subscriber(declared, source, engine=store.engine, around=[recorder.spans.handling]) as subscriber:
-        while subscriber.run_once(timeout=0).records:
-            pass
-        return subscriber.report
+    return deliver_stored(store, declared, category="counter", around=[recorder.spans.handling])
 
 
 def test_command_event_reaction_and_next_command_are_one_trace(store, recorder):
