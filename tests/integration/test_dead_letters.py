@@ -122,26 +122,6 @@ def killed_at(number):
     return counted
 
 
-def test_marking_letters_before_they_are_sent_would_lose_them(settings, payments, given_up, monkeypatch):
-    """The planted fault: a command that settles in a transaction of its own, and is killed behind it."""
-    send = Publisher.send
-
-    def settle_first(publisher, records):
-        marks = [record for record in records if record.topic.endswith(".settled")]
-        send(publisher, marks)
-        publisher.commit()
-        raise KeyboardInterrupt
-
-    with given_up(1) as letters:
-        with monkeypatch.context() as patched:
-            patched.setattr(Publisher, "send", settle_first)
-            with pytest.raises(KeyboardInterrupt):
-                letters.replay()
-        letters.replay()
-    with pytest.raises(AssertionError):
-        assert [amount(record) for record in retried(settings, payments)] == [1]
-
-
 def amount(record):
     kind = event_type_of(Payment.Received(amount=0))
     return AvroDecoder(lambda _: kind.registered).decode(record.value)[1]["amount"]

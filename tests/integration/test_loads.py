@@ -64,23 +64,13 @@ def found(store):
         return connection.scalars(sa.select(TABLE.c.id).order_by("id")).all()
 
 
-def attempt_again(store):
+def test_a_task_that_is_run_again_writes_nothing_more(store):
     target = store.target(TABLE)
     with target.load() as load:
         assert target.append(ROWS, part=Part(load, 0)) == 1_000
         assert target.append(ROWS.slice(0, 10), part=Part(load, 1)) == 10
         assert target.append(ROWS, part=Part(load, 0)) == 1_000
     assert found(store) == sorted([*range(1_000), *range(10)])
-
-
-def test_a_task_that_is_run_again_writes_nothing_more(store):
-    attempt_again(store)
-
-
-def test_the_planted_fault_is_seen_each_attempt_counts(store, monkeypatch):
-    monkeypatch.setattr(copying, "_is_first", lambda cursor, part, rows: True)
-    with pytest.raises(AssertionError):
-        attempt_again(store)
 
 
 def test_of_two_attempts_at_once_one_counts(store):
@@ -123,7 +113,7 @@ def opened_at_the_end(go):
         go.set()
 
 
-def write_late(store, run):
+def test_whoever_claims_a_run_waits_for_the_rows_of_its_holder_who_writes_no_others(store, run):
     """A runner is in the middle of its rows when another one claims the run, and comes with others then."""
     target, begun, go = store.target(TABLE, run), Event(), Event()
     with ThreadPoolExecutor() as pool, opened_at_the_end(go):
@@ -139,16 +129,6 @@ def write_late(store, run):
         target.append(ROWS)
     assert len(found(store)) == 1_000
     assert store.target(TABLE, theirs).append(ROWS) == 1_000
-
-
-def test_whoever_claims_a_run_waits_for_the_rows_of_its_holder_who_writes_no_others(store, run):
-    write_late(store, run)
-
-
-def test_the_planted_fault_is_seen_rows_are_written_whoever_holds_the_run(store, run, monkeypatch):
-    monkeypatch.setattr(copying, "_require_token", lambda cursor, run: None)
-    with pytest.raises(AssertionError):
-        write_late(store, run)
 
 
 def test_rows_wait_for_a_table_that_others_hold_but_not_for_good(store, monkeypatch):

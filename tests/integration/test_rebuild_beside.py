@@ -15,13 +15,11 @@ from factfold.cli.entry import application
 from projections import Environment, cut_over, diff, open_runner, rebuild, rollback, verify
 from projections.errors import (
     DefinitionChanged,
-    KeyNotUnique,
     ProjectionError,
 )
 from projections.lifecycle import building
 from projections.spark.live.incremental import LiveBatches
 from projections.spark.views.view_functions import view_columns
-from projections.stores import dialects
 from projections.stores.generations import drop
 from tests.errors import raises
 from tests.integration import rebuild_watching
@@ -81,26 +79,6 @@ def test_a_rebuild_that_is_killed_again_and_again_goes_on_and_equals_the_oracle(
     assert view_rows(env, "ticket_chain") == history.expected_chain()
     assert view_rows(env, "ticket_left") == history.expected_left()
     assert all(verdict.equal for verdict in verify(env, group).values())
-
-
-def test_the_planted_fault_is_seen_a_half_loaded_table_that_is_not_emptied(env, writer, monkeypatch):
-    group = growing_group(writer)
-    writer.send(opened(writer, 0, 10))
-    load_state = building.load_state
-
-    def half_loaded(*arguments, **options):
-        load_state(*arguments, **options)
-        raise Killed
-
-    with monkeypatch.context() as patched:
-        patched.setattr(building, "load_state", half_loaded)
-        with pytest.raises(Killed):
-            rebuild(env, group)
-    with monkeypatch.context() as patched:
-        patched.setattr(dialects, "empty", lambda *arguments: None)
-        with pytest.raises(KeyNotUnique, match="was loaded twice"):
-            rebuild(env, group)
-    assert rebuild(env, group).rows["ticket_rows"] == 10
 
 
 def test_a_changed_view_is_built_beside_compared_switched_to_and_taken_back(env, writer):

@@ -39,13 +39,6 @@ def test_a_redelivered_event_is_not_handled_again(engine):
     assert amounts(engine) == [1, 2, 3]
 
 
-def test_the_planted_fault_is_seen_without_the_inbox_a_redelivered_event_is_handled_again(engine):
-    batch = arrivals(1, 2)
-    report = deliver(booking(guarantee="at-least-once"), MemorySource(batch, batch), engine)
-    assert report.handled == 4
-    assert amounts(engine) == [1, 2, 1, 2]
-
-
 def test_an_event_twice_in_one_batch_is_handled_once(engine):
     one, two = arrivals(1, 2)
     report = deliver(booking(), MemorySource([one, two, one]), engine)
