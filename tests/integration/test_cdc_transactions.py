@@ -228,13 +228,6 @@ def test_no_version_of_a_view_shows_half_a_transfer(bank: Bank, environment: Cal
     assert shown(views, "whole") == before
 
 
-def test_the_planted_fault_is_seen_batches_that_end_anywhere(
-    bank: Bank, environment: Callable[[], Environment]
-) -> None:
-    samples = sampled(bank, environment(), bank.group("torn"), "torn")
-    assert any(samples)
-
-
 def test_rows_of_a_snapshot_come_though_no_transaction_follows(
     bank: Bank, reader: Reader, connect: ConnectClient
 ) -> None:

@@ -6,6 +6,7 @@ import pytest
 import sqlalchemy as sa
 
 from eventstore import RecordedEvent, Subscriber, subscription
+from eventstore.delivery.attempt import DeliveryReport
 from eventstore.errors import (
     BrokerUnreachable,
     DeclarationError,
@@ -32,18 +33,75 @@ def test_a_batch_is_one_transaction_and_then_acknowledged(engine):
     assert source.closed
 
 
-def test_a_redelivered_event_is_not_handled_again(engine):
-    batch = arrivals(1, 2)
-    report = deliver(booking(), MemorySource(batch, batch, arrivals(3)), engine)
-    assert (report.handled, report.duplicates) == (3, 2)
-    assert amounts(engine) == [1, 2, 3]
+ONE, TWO, THREE = arrivals(1, 2, 3)
+TEN = arrivals(*range(10))
+REFUNDED = MemoryArrival(recorded(9, kind=Payment.Refunded), "9")
+DELETED = MemoryArrival(None, "deleted")
+UNKNOWN = MemoryArrival(None, "unknown", UnknownSchema("schema id 7 is not registered", remedy="wait"))
+UNFRAMED = MemoryArrival(None, "unframed", NotFramedAvro("no frame", remedy="look"))
+UNFIT = MemoryArrival(recorded(1, data={"sum": 1}), "unfit")
+AWAY, BROKERLESS = StoreUnavailable("away", remedy="wait"), BrokerUnreachable("no broker", remedy="start one")
+
+# The batches, options of the handler, what fails, what the report counts, the amounts booked, the places acknowledged.
+RUNS = {
+    "a redelivered event is not handled again": (
+        [[ONE, TWO], [ONE, TWO], [THREE]], {}, {}, {"handled": 3, "duplicates": 2}, [1, 2, 3], "12123"),
+    "an event twice in one batch is handled once": (
+        [[ONE, TWO, ONE]], {}, {}, {"handled": 2, "duplicates": 1}, [1, 2], "121"),
+    "a handler that fails for a while is tried again, and order is kept": (
+        [[ONE, TWO, THREE]], {"fails_on": [2], "fails_times": 2}, {}, {"handled": 3, "retried": 2}, [1, 2, 3], "123"),
+    "a record that always fails becomes a dead letter, and the others are handled": (
+        [TEN], {"fails_on": [3, 7], "attempts": 3}, {}, {"handled": 8, "dead": 2, "retried": 4},
+        [0, 1, 2, 4, 5, 6, 8, 9], "0123456789"),
+    "events the handler does not name are counted and acknowledged": (
+        [[ONE, REFUNDED, DELETED]], {}, {}, {"handled": 1, "skipped": 2}, [1], ["1", "9", "deleted"]),
+    "records that cannot be read or do not fit become dead letters without a call": (
+        [[ONE, UNKNOWN, UNFIT, TWO]], {}, {}, {"handled": 2, "dead": 2}, [1, 2], ["1", "unknown", "unfit", "2"]),
+    "a database that comes back costs no record": (
+        [[ONE, TWO]], {"attempts": 1}, {"checkpoint": [AWAY, AWAY]}, {"handled": 2}, [1, 2], "12"),
+}  # fmt: skip
 
 
-def test_an_event_twice_in_one_batch_is_handled_once(engine):
-    one, two = arrivals(1, 2)
-    report = deliver(booking(), MemorySource([one, two, one]), engine)
-    assert (report.handled, report.duplicates) == (2, 1)
-    assert amounts(engine) == [1, 2]
+@pytest.mark.parametrize("what", RUNS)
+def test_a_run(engine, what):
+    batches, options, fails, counts, booked, acknowledged = RUNS[what]
+    source = MemorySource(*batches, fails={step: list(errors) for step, errors in fails.items()})
+    report = deliver(booking(**options), source, engine)
+    assert report == DeliveryReport(**counts)
+    assert (amounts(engine), source.acknowledged) == (booked, list(acknowledged))
+    assert len(source.dead) == report.dead
+
+
+def test_a_dead_letter_says_where_it_comes_from_and_why_and_how_often_it_was_tried(engine):
+    source = MemorySource([UNKNOWN, UNFIT, *arrivals(3)])
+    deliver(booking(fails_on=[3], attempts=3), source, engine)
+    assert [(letter.arrival.place, letter.attempts) for letter in source.dead] == [
+        ("unknown", 0), ("unfit", 0), ("3", 3),
+    ]  # fmt: skip
+    words = ["is not registered", "has no value for field amount", "no room for 3"]
+    assert all(said in str(letter.error) for letter, said in zip(source.dead, words, strict=True))
+
+
+# The batch, options of the handler, what fails, the error that ends it, the amounts booked, the places acknowledged.
+ENDS = {
+    "unreadable records stop the subscription where it says so": (
+        [ONE, UNFRAMED, TWO], {"unreadable": "stop"}, {}, NotFramedAvro, [1], "1"),
+    "a database that stays away ends the subscription and gives up no record": (
+        [ONE, TWO], {"attempts": 1}, {"checkpoint": [AWAY] * 1000}, StoreUnavailable, [], ""),
+    "a dead letter that cannot be stored ends it before its record is acknowledged": (
+        [ONE, TWO], {"fails_on": [2], "attempts": 1}, {"dead_letter": [BROKERLESS]}, BrokerUnreachable, [1], "1"),
+    "a source that fails while the handler works ends it after the batch at hand": (
+        [ONE], {}, {"prepare": [BROKERLESS]}, BrokerUnreachable, [1], "1"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", ENDS)
+def test_an_end(engine, what):
+    batch, options, fails, error, booked, acknowledged = ENDS[what]
+    source = MemorySource(batch, fails={step: list(errors) for step, errors in fails.items()})
+    with pytest.raises(error, match=r"no frame|away|no broker"):
+        deliver(booking(**options), source, engine, patience=0.05)
+    assert (source.dead, amounts(engine), source.acknowledged) == ([], booked, list(acknowledged))
 
 
 def test_one_event_in_two_topics_of_a_subscription_is_handled_once_for_each(engine):
@@ -70,27 +128,6 @@ def test_claims_of_all_topics_are_taken_back_behind_a_handler_that_commits_by_it
     report = deliver(declared, source, engine)
     assert (report.handled + report.duplicates, report.dead) == (3, 1)
     assert amounts(engine) == [1, 2, 3, 4]
-
-
-def test_a_handler_that_fails_for_a_while_is_tried_again_and_order_is_kept(engine):
-    source = MemorySource(arrivals(1, 2, 3))
-    report = deliver(booking(fails_on=[2], fails_times=2), source, engine)
-    assert (report.handled, report.retried, report.dead) == (3, 2, 0)
-    assert amounts(engine) == [1, 2, 3]
-    assert source.acknowledged == ["1", "2", "3"]
-
-
-def test_a_record_that_always_fails_becomes_a_dead_letter_and_the_others_are_handled(engine):
-    source = MemorySource(arrivals(*range(10)))
-    report = deliver(booking(fails_on=[3, 7], attempts=3), source, engine)
-    assert (report.handled, report.dead, report.retried) == (8, 2, 4)
-    assert amounts(engine) == [0, 1, 2, 4, 5, 6, 8, 9]
-    assert [letter.arrival.place for letter in source.dead] == ["3", "7"]
-    assert [(str(letter.error), letter.attempts) for letter in source.dead] == [
-        ("no room for 3", 3),
-        ("no room for 7", 3),
-    ]
-    assert source.acknowledged == [str(number) for number in range(10)]
 
 
 def test_without_a_transaction_a_failure_repeats_no_earlier_record():
@@ -136,15 +173,6 @@ def test_a_batch_handler_that_fails_is_halved_down_to_the_bad_record(engine):
     assert [letter.arrival.place for letter in source.dead] == ["5"]
 
 
-def test_events_the_handler_does_not_name_are_counted_and_acknowledged(engine):
-    others = [MemoryArrival(recorded(9, kind=Payment.Refunded), "9"), MemoryArrival(None, "deleted")]
-    source = MemorySource([*arrivals(1), *others])
-    report = deliver(booking(), source, engine)
-    assert (report.handled, report.skipped) == (1, 2)
-    assert source.acknowledged == ["1", "9", "deleted"]
-    assert report.records == 3
-
-
 def test_a_handler_of_recorded_events_gets_every_type():
     seen = []
 
@@ -154,28 +182,6 @@ def test_a_handler_of_recorded_events_gets_every_type():
     batch = [*arrivals(1), MemoryArrival(recorded(2, kind=Payment.Refunded), "2")]
     deliver(subscription("payments", group="g")(note), MemorySource(batch))
     assert seen == [("payment.received", True), ("payment.refunded", True)]
-
-
-def test_records_that_cannot_be_read_or_do_not_fit_become_dead_letters_without_a_call(engine):
-    one, two = arrivals(1, 2)
-    broken = MemoryArrival(None, "broken", UnknownSchema("schema id 7 is not registered", remedy="wait"))
-    unfit = MemoryArrival(recorded(1, data={"sum": 1}), "unfit")
-    source = MemorySource([one, broken, unfit, two])
-    report = deliver(booking(), source, engine)
-    assert (report.handled, report.dead, report.retried) == (2, 2, 0)
-    assert [(letter.arrival.place, letter.attempts) for letter in source.dead] == [("broken", 0), ("unfit", 0)]
-    assert "has no value for field amount" in str(source.dead[1].error)
-    assert source.acknowledged == ["1", "broken", "unfit", "2"]
-
-
-def test_unreadable_records_stop_the_subscription_where_it_says_so(engine):
-    one, two = arrivals(1, 2)
-    broken = MemoryArrival(None, "broken", NotFramedAvro("no frame", remedy="look"))
-    source = MemorySource([one, broken, two])
-    with pytest.raises(NotFramedAvro, match="no frame"):
-        deliver(booking(unreadable="stop"), source, engine)
-    assert source.acknowledged == ["1"]
-    assert source.dead == []
 
 
 def test_what_fails_only_at_the_commit_is_found_and_given_up(engine):
@@ -196,22 +202,6 @@ def test_what_fails_only_at_the_commit_is_found_and_given_up(engine):
     assert (report.handled, report.dead) == (3, 1)
     assert [letter.arrival.place for letter in source.dead] == ["3"]
     assert "FOREIGN KEY" in str(source.dead[0].error)
-
-
-def test_a_database_that_comes_back_costs_no_record(engine):
-    outages = [StoreUnavailable("away", remedy="wait"), StoreUnavailable("away", remedy="wait")]
-    source = MemorySource(arrivals(1, 2), fails={"checkpoint": outages})
-    report = deliver(booking(attempts=1), source, engine)
-    assert (report.handled, report.dead) == (2, 0)
-    assert amounts(engine) == [1, 2]
-
-
-def test_a_database_that_stays_away_ends_the_subscription_and_gives_up_no_record(engine):
-    outages = [StoreUnavailable("away", remedy="wait") for _ in range(1000)]
-    source = MemorySource(arrivals(1, 2), fails={"checkpoint": outages})
-    with pytest.raises(StoreUnavailable, match="away"):
-        deliver(booking(attempts=1), source, engine, patience=0.05)
-    assert (source.dead, source.acknowledged, amounts(engine)) == ([], [], [])
 
 
 def test_a_locked_sqlite_database_is_an_outage_and_no_dead_letter(tmp_path):
@@ -237,15 +227,6 @@ def test_a_claim_that_fails_is_no_fault_of_a_record(engine):
     assert (source.dead, source.acknowledged, amounts(engine)) == ([], [], [])
 
 
-def test_a_dead_letter_that_cannot_be_stored_ends_the_subscription_before_its_record_is_acknowledged(engine):
-    unreachable = BrokerUnreachable("no broker", remedy="start one")
-    source = MemorySource(arrivals(1, 2, 3), fails={"dead_letter": [unreachable]})
-    with pytest.raises(BrokerUnreachable):
-        deliver(booking(fails_on=[2], attempts=1), source, engine)
-    assert source.acknowledged == ["1"]
-    assert amounts(engine) == [1]
-
-
 def test_an_acknowledgement_that_fails_loses_nothing_and_repeats_nothing(engine):
     batch = arrivals(1, 2)
     source = MemorySource(batch, fails={"acknowledge": [BrokerUnreachable("no broker", remedy="start one")]})
@@ -265,13 +246,6 @@ def test_a_subscriber_with_records_left_behind_does_not_go_on(engine):
         with pytest.raises(SubscriptionError, match="2 records unsettled"):
             subscriber.run_once(timeout=0)
     assert source.acknowledged == []
-
-
-def test_a_source_that_fails_while_the_handler_works_ends_the_subscription_after_the_batch_at_hand(engine):
-    source = MemorySource(arrivals(1), fails={"prepare": [BrokerUnreachable("no broker", remedy="start one")]})
-    with pytest.raises(BrokerUnreachable):
-        deliver(booking(), source, engine)
-    assert (amounts(engine), source.acknowledged) == ([1], ["1"])
 
 
 def test_a_handler_with_a_transaction_needs_a_database():
