@@ -18,7 +18,6 @@ from eventstore import (
     AsyncSqlEventStore,
     Dispatcher,
     SqlEventStore,
-    command,
     event,
 )
 from eventstore.backends.sql import appending, greenlets
@@ -27,6 +26,7 @@ from eventstore.errors import StoreNotPrepared, StoreUnavailable
 from eventstore.restarts import passes
 from eventstore.snapshots import Snapshots
 from tests.ledger import Payment
+from tests.orders import PLACED, Order
 from tests.rows import each_row
 
 PAID = Payment.Received(amount=1)
@@ -142,23 +142,12 @@ async def test_while_lost_connections_are_waited_for_other_tasks_work(database, 
 # ---- A PostgreSQL that takes no writes, as after a failover, and a user without a right: typed, and outwaited or named
 
 
-class Order(Aggregate):
-    @event
-    class Placed:
-        sku: str
-
-    @command
-    def place(self, *, sku: str) -> None:
-        self.emit(self.Placed(sku=sku))
-
-
 class Parcel(Aggregate):
     @event
     class Sent:
         to: str
 
 
-PLACED = Order.Placed(sku="tea")
 WRITES = {
     "append": lambda store: store.append(f"order-{uuid4()}", [PLACED], expected=NO_STREAM),
     "send": lambda store: Dispatcher(store).send(str(uuid4()), Order.place, sku="tea"),

@@ -19,7 +19,7 @@ import pytest
 from confluent_kafka import Producer
 from typer.testing import CliRunner
 
-from eventstore import ANY, Aggregate, Metadata, Settings, SqlEventStore, event
+from eventstore import ANY, Metadata, Settings, SqlEventStore
 from eventstore.errors import BrokerUnreachable, NotFound, NotFramedAvro, TopicMismatch, TopicMissing
 from eventstore.inspection.selection import Entry, Selection
 from eventstore.inspection.store_log import StoreLog
@@ -33,17 +33,8 @@ from factfold.cli.entry import application
 from tests.errors import raises
 from tests.integration.payments_topic import PaymentsTopic
 from tests.ledger import Payment
+from tests.orders import Order
 from tests.waiting import wait_until
-
-
-class Order(Aggregate):
-    @event
-    class Placed:
-        sku: str
-
-    @event
-    class Shipped:
-        carrier: str
 
 
 @pytest.fixture

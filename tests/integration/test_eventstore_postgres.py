@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import make_url
 from sqlalchemy.exc import OperationalError
 
-from eventstore import ANY, NO_STREAM, Aggregate, NewEvent, SqlEventStore, StreamAppend, command, event
+from eventstore import ANY, NO_STREAM, NewEvent, SqlEventStore, StreamAppend
 from eventstore.backends.sql import appending
 from eventstore.backends.sql.postgres import PostgresDialect
 from eventstore.backends.sql.reading import Reader
@@ -21,23 +21,8 @@ from eventstore.errors import OutcomeUnknown, StoreUnavailable, WrongExpectedVer
 from eventstore.store import FenceStatus
 from eventstore.topics import partition_of
 from tests.fence_load import FencedReader, Meter, NaiveReader
+from tests.orders import PLACED, Order
 from tests.waiting import wait_until
-
-
-class Order(Aggregate):
-    count: int = 0
-
-    @event
-    class Placed:
-        sku: str
-
-    @command
-    def place(self, sku: str) -> None:
-        self.emit(self.Placed(sku=sku))
-
-    def on_placed(self, e: Placed) -> None:
-        self.count += 1
-
 
 RECORD_QUERY = """
 select message_key, topic, partition, ce_time,
@@ -47,7 +32,6 @@ from events
 GENERATED_QUERY = """
 select count(*) from information_schema.columns where is_generated <> 'NEVER' and table_name = 'events'
 """
-PLACED = Order.Placed(sku="tea")
 
 
 @pytest.fixture

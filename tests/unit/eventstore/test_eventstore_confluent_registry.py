@@ -13,22 +13,17 @@ from typing import Any
 import pytest
 from pydantic import SecretStr, ValidationError
 
-from eventstore import Aggregate, RegistrySettings, Settings, event
+from eventstore import RegistrySettings, Settings
 from eventstore.errors import InvalidSettings, RegistryUnreachable, SchemaError, SchemaIncompatible, UnknownSchema
 from eventstore.event_types import event_type_of
 from eventstore.kafka import ConfluentRegistry, configured_registry
 from eventstore.kafka.confluent_registry import registered_for
 from eventstore.settings import KafkaSettings
 from tests.errors import raises
+from tests.orders import Order
 from tests.rows import each_row
 
 Answer = tuple[int, bytes]
-
-
-class Order(Aggregate):
-    @event
-    class Placed:
-        sku: str
 
 
 PLACED = event_type_of(Order.Placed).registered

@@ -19,7 +19,6 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from eventstore import (
     ANY,
     NO_STREAM,
-    Aggregate,
     AsyncDispatcher,
     AsyncSqlEventStore,
     Dispatcher,
@@ -27,7 +26,6 @@ from eventstore import (
     MemoryEventStore,
     Metadata,
     SqlEventStore,
-    event,
 )
 from eventstore.errors import (
     DeclarationError,
@@ -41,21 +39,12 @@ from eventstore.schema_registry import RegisteredSchema
 from eventstore.store import FenceStatus
 from eventstore.topics import HEADER_COLUMNS, SCHEMAS_TOPIC, partition_of
 from tests.errors import raises
+from tests.orders import PLACED, Order
 from tests.rows import each_row
 from tests.unit.eventstore.counter import Counter
 from tests.unit.eventstore.customer import Customer
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 60, tzinfo=UTC)
-
-
-class Order(Aggregate):
-    @event
-    class Placed:
-        sku: str
-
-    @event
-    class Shipped:
-        carrier: str
 
 
 @pytest.fixture
@@ -77,7 +66,7 @@ def _rows(store: SqlEventStore, table: str) -> list[dict[str, Any]]:
 
 def test_an_event_row_is_a_whole_topic_record(store: SqlEventStore) -> None:
     metadata = Metadata(correlation_id="c", causation_id="d", traceparent="t")
-    result = store.append("order-7", [Order.Placed(sku="tea")], expected=NO_STREAM, metadata=metadata)
+    result = store.append("order-7", [PLACED], expected=NO_STREAM, metadata=metadata)
     (row,) = _rows(store, "events")
     kind = Order.event_types["order.placed"]
     assert row | {"time": None} == {
@@ -88,7 +77,7 @@ def test_an_event_row_is_a_whole_topic_record(store: SqlEventStore) -> None:
         "category": "order",
         "type": "order.placed",
         "schema_id": kind.schema_id,
-        "payload": kind.encode(Order.Placed(sku="tea")),
+        "payload": kind.encode(PLACED),
         "message_key": "order-7@0",
         "partition": partition_of("order-7", 4),
         "topic": "shop.order",
@@ -118,9 +107,9 @@ def test_both_outbox_tables_have_every_header_column(store: SqlEventStore) -> No
 
 
 def test_schemas_are_stored_once_however_many_stores_write(store: SqlEventStore, url: str) -> None:
-    store.append("order-1", [Order.Placed(sku="tea")], expected=ANY)
+    store.append("order-1", [PLACED], expected=ANY)
     with SqlEventStore(url) as other:
-        other.append("order-2", [Order.Placed(sku="tea"), Order.Shipped(carrier="x")], expected=ANY)
+        other.append("order-2", [PLACED, Order.Shipped(carrier="x")], expected=ANY)
         assert other.schemas() == store.schemas()
         assert len(store.schemas()) == 2
 
@@ -143,7 +132,7 @@ def test_a_schema_whose_id_is_taken_is_refused(store: SqlEventStore) -> None:
     with store.engine.begin() as connection:
         connection.execute(insert(store.tables.schemas), row)
     with raises(SchemaError, code="schema-conflict", match=r"order\.other"):
-        store.append("order-1", [Order.Placed(sku="tea")], expected=ANY)
+        store.append("order-1", [PLACED], expected=ANY)
     assert _rows(store, "events") == []
 
 
@@ -152,7 +141,7 @@ def test_a_clock_that_went_backwards_leaves_no_gap_in_what_is_read_up_to_a_time(
     with SqlEventStore(url, clock=iter(times).__next__) as store:
         store.create_tables()
         for _ in times:
-            store.append("order-1", [Order.Placed(sku="tea")], expected=ANY)
+            store.append("order-1", [PLACED], expected=ANY)
         for second, expected in ((5, [0]), (10, [0, 1, 2]), (20, [0, 1, 2, 3])):
             part = store.read_stream("order-1", until=NOW + timedelta(seconds=second))
             assert [recorded.version for recorded in part] == expected
@@ -162,7 +151,7 @@ def test_a_clock_that_went_backwards_leaves_no_gap_in_what_is_read_up_to_a_time(
 def test_missing_tables_are_named_as_such(url: str) -> None:
     with SqlEventStore(url) as store:
         with pytest.raises(StoreNotPrepared, match="missing"):
-            store.append("order-1", [Order.Placed(sku="tea")], expected=ANY)
+            store.append("order-1", [PLACED], expected=ANY)
         with pytest.raises(StoreNotPrepared):
             list(store.read_all())
 
@@ -175,7 +164,7 @@ def test_a_database_that_cannot_be_opened_is_unavailable(tmp_path: Path) -> None
 
 def test_an_interrupt_in_the_middle_of_an_append_stays_one_and_nothing_is_stored(store: SqlEventStore) -> None:
     """What is interrupted loses its connection, and with it the transaction: there is nothing to roll back."""
-    store.append("order-1", [Order.Placed(sku="tea")], expected=ANY)
+    store.append("order-1", [PLACED], expected=ANY)
 
     def interrupt(connection: Any, cursor: Any, statement: str, *others: Any) -> None:
         if statement.startswith("INSERT INTO events"):
@@ -230,24 +219,24 @@ def _sql_store(url: str, **options: Any) -> SqlEventStore:
 def test_a_new_category_gets_the_topic_of_its_service(url: str, kind: str, source: str | None, topic: str) -> None:
     options = {} if source is None else {"source": source}
     with MemoryEventStore(**options) if kind == "memory" else _sql_store(url, **options) as store:
-        store.append("order-1", [Order.Placed(sku="tea")], expected=NO_STREAM)
+        store.append("order-1", [PLACED], expected=NO_STREAM)
         store.declare_category("parcel", partitions=2, topic="parcels")
         assert _topics(store) == {"order": topic, "parcel": "parcels"}
 
 
 def test_a_category_that_exists_keeps_its_topic(url: str) -> None:
     with _sql_store(url, source="/shop", topic_prefix="") as earlier:
-        earlier.append("order-1", [Order.Placed(sku="tea")], expected=NO_STREAM)
+        earlier.append("order-1", [PLACED], expected=NO_STREAM)
     with _sql_store(url, source="/shop") as store:
-        store.append("order-2", [Order.Placed(sku="tea")], expected=NO_STREAM)
-        store.append("parcel-1", [Order.Placed(sku="tea")], expected=NO_STREAM)
+        store.append("order-2", [PLACED], expected=NO_STREAM)
+        store.append("parcel-1", [PLACED], expected=NO_STREAM)
         assert _topics(store) == {"order": "order", "parcel": "shop.parcel"}
         assert {row["topic"] for row in _rows(store, "events")} == {"order", "shop.parcel"}
 
 
 def test_a_deletion_has_the_source_of_its_stream(url: str) -> None:
     with _sql_store(url, source="/shop") as store:
-        store.append("order-1", [Order.Placed(sku="tea")], expected=NO_STREAM)
+        store.append("order-1", [PLACED], expected=NO_STREAM)
     with _sql_store(url) as command_line:
         command_line.delete_stream("order-1", expected=ANY)
         assert {row["ce_source"] for row in _rows(command_line, "events")} == {"/shop"}
@@ -255,11 +244,11 @@ def test_a_deletion_has_the_source_of_its_stream(url: str) -> None:
 
 def test_a_source_that_names_no_topic_still_writes_to_categories_that_exist(url: str) -> None:
     with _sql_store(url, source="/ü", topic_prefix="") as earlier:
-        earlier.append("order-1", [Order.Placed(sku="tea")], expected=NO_STREAM)
+        earlier.append("order-1", [PLACED], expected=NO_STREAM)
     with _sql_store(url, source="/ü") as store:
-        store.append("order-2", [Order.Placed(sku="tea")], expected=NO_STREAM)
+        store.append("order-2", [PLACED], expected=NO_STREAM)
         with pytest.raises(InvalidIdentifier, match="gives no name for the topic of category 'parcel'"):
-            store.append("parcel-1", [Order.Placed(sku="tea")], expected=NO_STREAM)
+            store.append("parcel-1", [PLACED], expected=NO_STREAM)
         assert _topics(store) == {"order": "order"}
 
 

@@ -16,6 +16,7 @@ from eventstore.errors import DeclarationError, InvalidIdentifier, SubscriptionE
 from eventstore.kafka.arrivals import KafkaArrival
 from eventstore.kafka.share_source import ShareSource, group_settings, lock_seconds
 from tests.ledger import LEDGER, Payment, amounts
+from tests.orders import Order
 from tests.rows import each_row
 from tests.unit.eventstore.client_records import Message
 from tests.unit.eventstore.handlers import deliver
@@ -153,12 +154,6 @@ def test_a_subscription_starts_at_either_end_a_time_or_offsets(start):
 def test_names_kafka_would_refuse_are_refused_before(topic, group):
     with pytest.raises(InvalidIdentifier):
         subscription(topic, group=group)(_one)
-
-
-class Order(Aggregate):
-    @event
-    class Placed:
-        sku: str
 
 
 @pytest.mark.parametrize(("options", "topic"), [({}, "order"), ({"source": "/shop"}, "shop.order")])

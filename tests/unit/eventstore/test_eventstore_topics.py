@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc import prepare_topics
-from eventstore import ANY, NO_STREAM, Aggregate, Settings, SqlEventStore
+from eventstore import ANY, NO_STREAM, Settings, SqlEventStore
 from eventstore.errors import (
     BrokerRefused,
     BrokerUnreachable,
@@ -46,6 +46,7 @@ from eventstore.topics import (
     schemas_topic,
     topic_of_category,
 )
+from tests.orders import PLACED
 from tests.unit.eventstore.fulfilment import Fulfilment
 
 
@@ -327,18 +328,12 @@ def test_a_topic_that_the_broker_never_hears_of_is_told(monkeypatch):
 SETTINGS = Settings.for_broker("127.0.0.1:1")
 
 
-class Order(Aggregate):
-    @event
-    class Placed:
-        sku: str
-
-
 @pytest.fixture
 def store(store_url: str) -> Iterator[SqlEventStore]:
     """A store of the default source with two events of the category order, whose topic is `order`."""
     with SqlEventStore(store_url) as store:
         for number in (1, 2):
-            store.append(f"order-{number}", [Order.Placed(sku="tea")], expected=NO_STREAM)
+            store.append(f"order-{number}", [PLACED], expected=NO_STREAM)
         yield store
 
 
@@ -410,7 +405,7 @@ def _fields(record: TopicRecord) -> dict[str, object]:
 def test_stores_that_share_a_topic_by_choice_own_it_together(store, ends, tmp_path):
     with SqlEventStore(f"sqlite:///{tmp_path}/two.db", source="/acme", topic_prefix="") as other:
         other.create_tables()
-        other.append("order-9", [Order.Placed(sku="tea")], expected=NO_STREAM)
+        other.append("order-9", [PLACED], expected=NO_STREAM)
         ends += [record(ids(store)[0]), record(ids(other)[0], partition=1, source="/acme")]
         assert foreign(store).keys() == foreign(other).keys() == {"order"}
         assert foreign(store, other) == {}
