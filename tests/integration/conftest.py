@@ -113,6 +113,12 @@ def payments(settings: Settings) -> PaymentsTopic:
 
 
 @pytest.fixture
+def url(database: Callable[[], str]) -> str:
+    """The URL of an empty database."""
+    return database()
+
+
+@pytest.fixture
 def engine(database: Callable[[], str]) -> Iterator[Engine]:
     """The database of a service that keeps a ledger."""
     engine = create_engine(database())
@@ -122,17 +128,21 @@ def engine(database: Callable[[], str]) -> Iterator[Engine]:
 
 
 @pytest.fixture(scope="module")
-def captured(stack: LocalStack, connect: ConnectClient) -> Iterator[Callable[[], Captured]]:
-    """A function that gives a fresh database to capture from; connectors and slots go with the module."""
+def captured(stack: LocalStack, connect: ConnectClient) -> Iterator[Callable[..., Captured]]:
+    """A function that gives a fresh database to capture from; connectors and slots go with the module.
+
+    It runs the statements that it is given in the new database.
+    """
     made: list[Captured] = []
 
-    def create() -> Captured:
+    def create(*statements: str) -> Captured:
         name = f"test_{uuid.uuid4().hex[:12]}"
         admin = create_engine(stack.info.postgres.url(), isolation_level="AUTOCOMMIT")
         with admin.connect() as connection:
             connection.exec_driver_sql(f"CREATE DATABASE {name}")
         admin.dispose()
         made.append(Captured(stack, connect, create_engine(stack.info.postgres.url(name))))
+        made[-1].run(*statements)
         return made[-1]
 
     yield create

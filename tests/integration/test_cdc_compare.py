@@ -58,8 +58,9 @@ def shop(
     captured: Callable[[], Captured], connect: ConnectClient, settings: Settings, views: Environment
 ) -> Iterator[Shop]:
     """Rows of each table come from the first snapshot, 1 to 20, and as streamed changes, 21 to 40; a runner follows."""
-    database = captured()
-    database.run(*(f"CREATE TABLE {name} (id int PRIMARY KEY, {columns})" for name, (columns, _) in TABLES.items()))
+    database = captured(
+        *(f"CREATE TABLE {name} (id int PRIMARY KEY, {columns})" for name, (columns, _) in TABLES.items())
+    )
     database.run(*(rows_of(name, 1, 20) for name in TABLES))
     source = repairable_source(database, *TABLES, partitions=2)
     apply_connector(connect, database.prepared(source), source=database.engine)
@@ -281,8 +282,9 @@ def keyed_shop(
     records_of: Callable[..., list[TopicRecord]],
 ) -> Iterator[Shop]:
     """A table for each kind of key, and one whose key has two columns; 20 rows, all of them streamed."""
-    database = captured()
-    database.run(*(f"CREATE TABLE {name} (k {ddl} PRIMARY KEY, name text)" for name, (ddl, _, _) in KEYS.items()))
+    database = captured(
+        *(f"CREATE TABLE {name} (k {ddl} PRIMARY KEY, name text)" for name, (ddl, _, _) in KEYS.items())
+    )
     database.run("CREATE TABLE pairs (b text, a int, name text, PRIMARY KEY (a, b)) PARTITION BY HASH (a)")
     database.run(
         *(f"CREATE TABLE pairs_{n} PARTITION OF pairs FOR VALUES WITH (MODULUS 2, REMAINDER {n})" for n in (0, 1))

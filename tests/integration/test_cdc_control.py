@@ -37,9 +37,7 @@ CAST = "org.apache.kafka.connect.transforms.Cast$Value"
 
 @pytest.fixture(scope="module")
 def shop(captured: Callable[[], Any]) -> Any:
-    shop = captured()
-    shop.run("CREATE TABLE items (id int PRIMARY KEY, name text)", "INSERT INTO items VALUES (1, 'nail')")
-    return shop
+    return captured("CREATE TABLE items (id int PRIMARY KEY, name text)", "INSERT INTO items VALUES (1, 'nail')")
 
 
 @pytest.fixture
@@ -53,9 +51,7 @@ def connector(shop: Any) -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def other(captured: Callable[[], Any]) -> Any:
-    other = captured()
-    other.run("CREATE TABLE items (id int PRIMARY KEY, name text)")
-    return other
+    return captured("CREATE TABLE items (id int PRIMARY KEY, name text)")
 
 
 @pytest.fixture(scope="module")

@@ -329,9 +329,7 @@ def group_over(topic: str) -> ProjectionGroup:
 
 @pytest.fixture(scope="module")
 def modelled(captured: Callable[[], Captured]) -> Captured:
-    made = captured()
-    made.run("CREATE TABLE others (id int PRIMARY KEY)")
-    return made
+    return captured("CREATE TABLE others (id int PRIMARY KEY)")
 
 
 @pytest.fixture

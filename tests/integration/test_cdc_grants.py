@@ -17,14 +17,12 @@ from tests.rows import each_row
 
 @pytest.fixture(scope="module")
 def shop(captured: Callable[[], Any]) -> Any:
-    shop = captured()
-    shop.run(
+    return captured(
         "CREATE TABLE items (id int PRIMARY KEY, name text)",
         'CREATE TABLE "Mixed Case" (id int PRIMARY KEY)',
         'CREATE TABLE "Select" (id int PRIMARY KEY)',
         "CREATE TABLE salaries (id int PRIMARY KEY, amount int)",
     )
-    return shop
 
 
 @pytest.fixture(scope="module")

@@ -40,14 +40,12 @@ MARGIN = 50
 
 @pytest.fixture(scope="module")
 def shop(captured: Callable[[], Any]) -> Any:
-    shop = captured()
-    shop.run(
+    return captured(
         "CREATE TABLE items (id bigserial PRIMARY KEY, name text)",
         "INSERT INTO items (name) VALUES ('nail')",
         "CREATE TABLE parts (id int PRIMARY KEY) PARTITION BY RANGE (id)",
         "CREATE TABLE parts_1 PARTITION OF parts FOR VALUES FROM (0) TO (10)",
     )
-    return shop
 
 
 @pytest.fixture(scope="module")
@@ -263,8 +261,7 @@ def test_a_rotation_that_fails_in_the_middle_leaves_a_stream_and_is_repaired_by_
 @pytest.fixture
 def sharer(connect: ConnectClient, shop: Any, source: Any, captured: Callable[[], Any]) -> Any:
     """A connector to another database that logs in as the same role, with a secret of its own."""
-    apart = captured()
-    apart.run("CREATE TABLE items (id int PRIMARY KEY)")
+    apart = captured("CREATE TABLE items (id int PRIMARY KEY)")
     declared = apart.source(tables=("public.items",), user=source.user)
     cdc.prepare_source(apart.engine, declared)
     replace_secret(declared.config()["database.password"], shop.password)

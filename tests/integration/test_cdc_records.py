@@ -42,8 +42,7 @@ def insert(number: int) -> str:
 @pytest.fixture(scope="module")
 def shop(captured: Callable[[], Any]) -> Any:
     """A table whose columns all have a default, and a row of NULLs before any connector."""
-    shop = captured()
-    shop.run(*every_type.create_statements())
+    shop = captured(*every_type.create_statements())
     for case in CASES:
         shop.run(f"ALTER TABLE {TABLE} ALTER {case.name} SET DEFAULT {case.values['usual'].sql}")
     shop.run(f"ALTER TABLE {TABLE} ALTER seen SET DEFAULT now()", insert(1))

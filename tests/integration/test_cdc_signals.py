@@ -39,8 +39,7 @@ class Shop:
 
 @pytest.fixture(scope="module")
 def shop(captured: Callable[[], Captured], connect: ConnectClient, settings: Settings) -> Shop:
-    database = captured()
-    database.run(
+    database = captured(
         "CREATE TABLE items (id int PRIMARY KEY, name text)",
         "CREATE TABLE parts (id int PRIMARY KEY, name text)",
         "INSERT INTO items SELECT n, 'item ' || n FROM generate_series(1, 20) n",
@@ -126,8 +125,7 @@ def test_the_signal_table_is_made_once_and_emptied(shop: Shop) -> None:
 
 
 def test_an_older_signal_table_is_brought_up_to_date(captured: Callable[[], Captured]) -> None:
-    database = captured()
-    database.run(
+    database = captured(
         "CREATE TABLE items (id int PRIMARY KEY)",
         "CREATE TABLE signals (id varchar(42) PRIMARY KEY, type varchar(32) NOT NULL, data varchar(2048))",
     )
@@ -152,8 +150,7 @@ def test_an_older_signal_table_is_brought_up_to_date(captured: Callable[[], Capt
     ],
 )
 def test_a_table_that_is_something_else_is_refused(captured: Callable[[], Captured], statement: str, why: str) -> None:
-    database = captured()
-    database.run("CREATE TABLE items (id int PRIMARY KEY)", statement)
+    database = captured("CREATE TABLE items (id int PRIMARY KEY)", statement)
     source = database.source(tables=("public.items",), signal_table="public.signals")
     with pytest.raises(SourceNotReady, match=why):
         prepare_source(database.engine, source, password=database.password)

@@ -39,8 +39,7 @@ def test_a_row_that_stops_its_connector_is_named_with_what_lets_it_through(
     records_of: Callable[..., list[TopicRecord]],
     settings: Settings,
 ) -> None:
-    shop = captured()
-    shop.run("CREATE TABLE items (id int PRIMARY KEY, name text)", "CREATE TABLE others (id int PRIMARY KEY)")
+    shop = captured("CREATE TABLE items (id int PRIMARY KEY, name text)", "CREATE TABLE others (id int PRIMARY KEY)")
     source = shop.prepared(shop.source(tables=("public.items", "public.others")))
     cdc.apply_connector(connect, source, source=shop.engine)
     shop.run("INSERT INTO items VALUES (1, 'nail')")
@@ -80,8 +79,7 @@ def _limit(settings: Settings, topic: str, size: str) -> None:
 def test_a_connector_stops_at_a_truncate_and_goes_on_where_it_is_told_to_skip_it(
     connect: ConnectClient, captured: Callable[[], Any], records_of: Callable[..., list[TopicRecord]]
 ) -> None:
-    shop = captured()
-    shop.run("CREATE TABLE items (id int PRIMARY KEY, name text)", "INSERT INTO items VALUES (1, 'nail')")
+    shop = captured("CREATE TABLE items (id int PRIMARY KEY, name text)", "INSERT INTO items VALUES (1, 'nail')")
     tables = {"tables": ("public.items",)}
     stopping = shop.prepared(shop.source(**tables))
     cdc.apply_connector(connect, stopping, source=shop.engine)
@@ -101,8 +99,7 @@ def test_a_connector_stops_at_a_truncate_and_goes_on_where_it_is_told_to_skip_it
 def test_a_publication_that_leaves_truncates_out_is_mended_for_a_connector_that_stops_at_them(
     captured: Callable[[], Any],
 ) -> None:
-    shop = captured()
-    shop.run("CREATE TABLE items (id int PRIMARY KEY)")
+    shop = captured("CREATE TABLE items (id int PRIMARY KEY)")
     skipping = shop.prepared(shop.source(tables=("public.items",), truncates="skip"))
     truncates = f"SELECT pubtruncate FROM pg_publication WHERE pubname = '{skipping.publication}'"
     assert shop.rows(truncates) == [(False,)]
@@ -131,8 +128,7 @@ def test_another_server_is_refused_until_it_is_declared_another_life_and_then_it
     records_of: Callable[..., list[TopicRecord]],
     settings: Settings,
 ) -> None:
-    shop = captured()
-    shop.run("CREATE TABLE items (id int PRIMARY KEY, name text)")
+    shop = captured("CREATE TABLE items (id int PRIMARY KEY, name text)")
     first = shop.prepared(shop.source(tables=("public.items",), transactions=True))
     apply_connector(connect, first, source=shop.engine)
     shop.run("INSERT INTO items VALUES (1, 'nail')")

@@ -131,8 +131,7 @@ def test_watching_needs_no_right_but_to_read(captured):
 
 def test_the_freshness_of_a_view_is_the_commit_of_what_it_has_applied(captured, connect, settings):
     """Of a captured row that is its transaction's time in the database, and not the broker's."""
-    database = captured()
-    database.run("CREATE TABLE items (id int PRIMARY KEY)")
+    database = captured("CREATE TABLE items (id int PRIMARY KEY)")
     source = database.prepared(database.source(tables=["public.items"]))
     from eventstore.kafka.admin import ensure_topics
 

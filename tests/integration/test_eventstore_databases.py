@@ -53,11 +53,6 @@ class Memo(Aggregate):
 
 
 @pytest.fixture
-def url(database: Callable[[], str]) -> str:
-    return database()
-
-
-@pytest.fixture
 def engine(url: str) -> Iterator[Engine]:
     engine = create_engine(url)
     yield engine

@@ -35,11 +35,6 @@ select count(*) from information_schema.columns where is_generated <> 'NEVER' an
 
 
 @pytest.fixture
-def url(database: Callable[[], str]) -> str:
-    return database()
-
-
-@pytest.fixture
 def store(url: str) -> Iterator[SqlEventStore]:
     with SqlEventStore(url) as store:
         store.create_tables()

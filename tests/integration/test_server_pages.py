@@ -35,11 +35,6 @@ Run = Callable[..., ModuleType]
 
 
 @pytest.fixture
-def url(database: Callable[[], str]) -> str:
-    return database()
-
-
-@pytest.fixture
 def run(url: str, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """A function that runs a page from top to bottom and returns it as a module."""
     monkeypatch.chdir(tmp_path)

@@ -8,14 +8,14 @@ from typing import Annotated
 import pytest
 import sqlalchemy as sa
 
-from eventstore import ANY, Aggregate, MasterKeys, Personal, SqlEventStore, Subscriber, event, subscription
+from eventstore import ANY, Aggregate, Personal, Subscriber, event, subscription
 from eventstore.backends.sql.letter_rows import ActionRows, LetterReplays
 from eventstore.backends.sql.source import StoreSource
 from eventstore.deadletters import by_cause
 from eventstore.errors import CheckpointMoved, InvalidEventData, NotFound, ReplayRefused
 from projections import letters as letters_of
 from tests.errors import raises
-from tests.ledger import LEDGER, METADATA, Payment, amounts
+from tests.ledger import LEDGER, Payment, amounts
 from tests.unit.eventstore.handlers import deliver_stored as deliver
 
 REFUSED: set[int] = set()
@@ -29,13 +29,9 @@ class Person(Aggregate):
 
 
 @pytest.fixture
-def store(tmp_path):
-    keys = MasterKeys({"one": bytes(32)})
-    with SqlEventStore(f"sqlite:///{tmp_path}/shop.db", keys=keys) as store:
-        store.create_tables()
-        METADATA.create_all(store.engine)
-        REFUSED.clear()
-        yield store
+def store(keyed_store):
+    REFUSED.clear()
+    return keyed_store
 
 
 def receive(store, *amounts):
