@@ -31,6 +31,7 @@ from eventstore import (
     SqlEventStore,
     StreamAppend,
     errors,
+    identifiers,
     open_async_subscriber,
     open_subscriber,
     run_async_subscription,
@@ -60,14 +61,6 @@ from eventstore.identifiers import (
     STREAM_EXISTS,
     StreamName,
     accepted_heads,
-    check_category,
-    check_group,
-    check_schema,
-    check_source,
-    check_subject,
-    check_tenant,
-    check_topic,
-    check_type_name,
     snake_case,
 )
 from eventstore.kafka import source as kafka_source
@@ -343,32 +336,22 @@ def any_store(either_store: EventStore) -> EventStore:
 
 
 STREAM_USES: dict[str, Callable[[Any, Any], Any]] = {
-    "append": lambda any_store, name: any_store.append(name, [ADDED], expected=ANY),
-    "append_batch": lambda any_store, name: any_store.append_batch([StreamAppend(name, [ADDED], ANY)]),
-    "read_stream": lambda any_store, name: list(any_store.read_stream(name)),
-    "head": lambda any_store, name: any_store.head(name),
-    "archive_stream": lambda any_store, name: any_store.archive_stream(name, expected=ANY),
-    "unarchive_stream": lambda any_store, name: any_store.unarchive_stream(name),
-    "is_archived": lambda any_store, name: any_store.is_archived(name),
-    "delete_stream": lambda any_store, name: any_store.delete_stream(name, expected=ANY),
+    "append": lambda store, name: store.append(name, [ADDED], expected=ANY),
+    "append_batch": lambda store, name: store.append_batch([StreamAppend(name, [ADDED], ANY)]),
+    "read_stream": lambda store, name: list(store.read_stream(name)),
+    "head": lambda store, name: store.head(name),
+    "archive_stream": lambda store, name: store.archive_stream(name, expected=ANY),
+    "unarchive_stream": lambda store, name: store.unarchive_stream(name),
+    "is_archived": lambda store, name: store.is_archived(name),
+    "delete_stream": lambda store, name: store.delete_stream(name, expected=ANY),
 }
 ID_USES: dict[str, Callable[[Any, Any], Any]] = {
-    "load": lambda any_store, id: Dispatcher(any_store).load(Counter, id),
-    "send": lambda any_store, id: Dispatcher(any_store).send(id, Counter.add, 1),
-    "StreamName": lambda any_store, id: StreamName("counter", id),
-    "Aggregate.stream": lambda any_store, id: Counter(id).stream,
+    "load": lambda store, id: Dispatcher(store).load(Counter, id),
+    "send": lambda store, id: Dispatcher(store).send(id, Counter.add, 1),
+    "StreamName": lambda store, id: StreamName("counter", id),
+    "Aggregate.stream": lambda store, id: Counter(id).stream,
 }
-CHECKS = [
-    StreamName.parse,
-    check_category,
-    check_group,
-    check_schema,
-    check_source,
-    check_subject,
-    check_tenant,
-    check_topic,
-    check_type_name,
-]
+CHECKS = [StreamName.parse, *(one for name, one in vars(identifiers).items() if name.startswith("check_"))]
 
 
 @each_row("name", NO_TEXT, ids=repr)
@@ -447,9 +430,9 @@ def test_any_printable_id_survives_its_text_form(stream_id: str) -> None:
     [
         *((StreamName.parse, text, "") for text in ("order", "-1", "order-", "Order-1", "order-\x00", "order-a\tb",
                                                     "or der-1")),
-        *((check_type_name, text, "event type name")
+        *((identifiers.check_type_name, text, "event type name")
           for text in ("placed", "order.Placed", "order..placed", "order.placed ", "1.a", "")),
-        *((check_topic, text, "topic") for text in ("", "a b", "a/b", "é", "x" * 101)),
+        *((identifiers.check_topic, text, "topic") for text in ("", "a b", "a/b", "é", "x" * 101)),
         (lambda text: StreamName("order", text), "x" * 250, "256 characters"),
     ],
 )  # fmt: skip
