@@ -20,7 +20,7 @@ from eventstore import (
     SqlEventStore,
     event,
 )
-from eventstore.backends.sql import appending, greenlets
+from eventstore.backends.sql import writing, greenlets
 from eventstore.backends.sql.postgres import PostgresDialect
 from eventstore.errors import StoreNotPrepared, StoreUnavailable
 from eventstore.restarts import passes
@@ -121,7 +121,7 @@ async def count(store):
 
 
 async def test_while_lost_connections_are_waited_for_other_tasks_work(database, monkeypatch):
-    monkeypatch.setattr(appending, "_LOST_PAUSE_SECONDS", 0.5)
+    monkeypatch.setattr(writing, "_LOST_PAUSE_SECONDS", 0.5)
     real, cuts = PostgresDialect.append, [CUT]
 
     def append(self, connection, batch):
@@ -189,7 +189,7 @@ def make_read_only(owner, url, *, on):
 
 @each_row("name", WRITES)
 def test_a_read_only_server_refuses_for_now(url, owner, monkeypatch, name):
-    monkeypatch.setattr(appending, "_LOST_SECONDS", 0.3)
+    monkeypatch.setattr(writing, "_LOST_SECONDS", 0.3)
     make_read_only(owner, url, on=True)
     with SqlEventStore(url) as store:
         with pytest.raises(StoreUnavailable, match="is read-only") as refused:

@@ -14,7 +14,7 @@ from sqlalchemy import make_url
 from sqlalchemy.exc import OperationalError
 
 from eventstore import ANY, NO_STREAM, NewEvent, SqlEventStore, StreamAppend
-from eventstore.backends.sql import appending
+from eventstore.backends.sql import writing
 from eventstore.backends.sql.postgres import PostgresDialect
 from eventstore.backends.sql.reading import Reader
 from eventstore.errors import OutcomeUnknown, StoreUnavailable, WrongExpectedVersion
@@ -311,7 +311,7 @@ def test_a_database_that_stays_away_leaves_the_outcome_open_and_a_repetition_set
     store, cut_after_commit, monkeypatch
 ):
     """As after a power cut: the append was committed, and nobody can be asked."""
-    monkeypatch.setattr(appending, "_LOST_SECONDS", 0.5)
+    monkeypatch.setattr(writing, "_LOST_SECONDS", 0.5)
     with monkeypatch.context() as away:
         cut_after_commit(1)
         away.setattr(Reader, "earlier", refuse)
