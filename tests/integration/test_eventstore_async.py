@@ -20,7 +20,7 @@ from eventstore import (
     SqlEventStore,
     event,
 )
-from eventstore.backends.sql import writing, greenlets
+from eventstore.backends.sql import greenlets, writing
 from eventstore.backends.sql.postgres import PostgresDialect
 from eventstore.errors import StoreNotPrepared, StoreUnavailable
 from eventstore.restarts import passes

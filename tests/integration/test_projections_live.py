@@ -20,7 +20,7 @@ from eventstore.topics import event_topic
 from projections import ProjectionGroup, Table, open_runner, rebuild, verify
 from projections.errors import OffsetsLost, ProjectionError
 from projections.spark import exchange
-from projections.stores import facts
+from projections.stores import staging
 from tests.errors import raises
 from tests.integration.following import followed
 from tests.integration.log_writer import PARTITIONS, LogWriter
@@ -194,7 +194,7 @@ def test_a_change_reaches_the_payments_that_were_not_before_it_and_no_others(ris
             writer.send([record])
             reports = runner.catch_up()
             assert (sum(r.affected for r in reports), sum(r.upserts for r in reports)) == (affected, upserts), happening
-        monkeypatch.setattr(facts, "VALID_FROM", "_epoch")  # the planted fault: every change is as old as 1970
+        monkeypatch.setattr(staging, "VALID_FROM", "_epoch")  # the planted fault: every change is as old as 1970
         writer.send([customer(writer, "u", 600, 9)])
         assert sum(report.affected for report in runner.catch_up()) == 9
     after = {f"p{m}": 700 if m >= 6 else 500 for m in range(1, 9)}

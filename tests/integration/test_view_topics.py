@@ -33,7 +33,7 @@ from projections import (
 )
 from projections.outputs.publishing import ViewPublisher, opened_publisher, prepare_topics
 from projections.spark.reading.kafka_source import KafkaLog
-from projections.stores import final_topics
+from projections.stores import outbox
 from projections.stores.sqlite import SqliteTableStore
 from tests.conformance.final_rows import Finals, group_of
 from tests.conformance.topic_folds import Died, dies_instead_of
@@ -222,7 +222,7 @@ def test_each_result_is_in_its_topic_once_though_a_publisher_is_killed_and_anoth
     with dies_instead_of(Publisher, "commit", monkeypatch), pytest.raises(Died):
         shop.publish(group)
     assert ids(settings, topic) == []
-    with dies_instead_of(final_topics, "note_sent", monkeypatch), pytest.raises(Died):
+    with dies_instead_of(outbox, "note_sent", monkeypatch), pytest.raises(Died):
         shop.publish(group)
     assert (ids(settings, topic), shop.waiting()) == ([0, 1, 2, 3], {topic: 4})
     with opened_publisher(shop.environment, group) as late:
