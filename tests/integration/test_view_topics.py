@@ -35,8 +35,7 @@ from projections.outputs.publishing import ViewPublisher, opened_publisher, prep
 from projections.spark.reading.kafka_source import KafkaLog
 from projections.stores import outbox
 from projections.stores.sqlite import SqliteTableStore
-from tests.conformance.final_rows import Finals, group_of
-from tests.conformance.topic_folds import Died, dies_instead_of
+from tests.conformance.topic_folds import Died, Finals, dies_instead_of, group_of
 from tests.integration.log_writer import LogWriter
 from tests.integration.rebuild_watching import Killed, opened
 from tests.integration.tickets import DECLARED, Ticket
