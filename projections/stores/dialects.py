@@ -180,7 +180,7 @@ def now(connection: sa.Connection) -> int:
 
 def empty(connection: sa.Connection, tables: list[sa.Table]) -> None:
     """Empty tables at once, whatever they hold; tasks that still write into them are too late from now on."""
-    if connection.dialect.name == "postgresql":
+    if dialect_of(connection).has_schemas:
         quoted = connection.dialect.identifier_preparer.quote_identifier
         relations = [f"{quoted(str(table.schema))}.{quoted(table.name)}" for table in tables]
         connection.execute(sa.text(f"LOCK {', '.join(relations)}"))
