@@ -327,6 +327,6 @@ def test_the_suite_notices_a_number_that_is_seen_too_early():
 
 
 def test_what_authors_need_is_loaded_without_a_client():
-    use = "from eventstore.personal.sealing import DataKey, FollowedKeys, KeyStore, new_data_key"
+    use = "from eventstore.erasure import DataKey, FollowedKeys, KeyStore, new_data_key"
     code = f"import sys; {use}; assert not {{'sqlalchemy', 'fastavro', 'cryptography'}} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
