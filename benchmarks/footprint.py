@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated
@@ -29,6 +29,7 @@ from sample_app.inventory import InventoryItem
 from sample_app.orders import Order
 from sample_app.payments import Payment
 from sample_app.road import Road, database_url, lay_road
+from sample_app.services import of_broker, running_command
 from sample_app.story import Story
 from sample_app.traffic import ShopTraffic
 from sample_app.views import shop_views
@@ -65,8 +66,8 @@ def main(
         _fill(story, road)
         own = _environment(road, database_url(servers.info, "shop_inbox"), Path(folder))
         for name, command in LONG.items():
-            with story.step(name), _running(command, own) as process:
-                held[name] = _megabytes(process, settle)
+            with story.step(name), running_command(command, own, log=Path(folder) / "said.log") as running:
+                held[name] = _megabytes(psutil.Process(running.process.pid), settle)
             story.say(f"{held[name]:.0f} MB")
         for name, command in SHORT.items():
             with story.step(name):
@@ -90,26 +91,12 @@ def _fill(story: Story, road: Road) -> None:
 
 def _environment(road: Road, inbox: str, folder: Path) -> dict[str, str]:
     return {
-        **os.environ,
-        "FACTFOLD_KAFKA__BOOTSTRAP_SERVERS": road.settings.kafka.bootstrap_servers,
+        **of_broker(road.settings),
         "FACTFOLD_STORE_URL": road.engine.url.render_as_string(hide_password=False),
         "FACTFOLD_VIEWS_URL": road.views_url,
         "FACTFOLD_INBOX_URL": inbox,
         "FACTFOLD_CHECKPOINTS": str(folder),
     }
-
-
-@contextmanager
-def _running(command: str, environment: Mapping[str, str]) -> Iterator[psutil.Process]:
-    argv = [sys.executable, "-m", "factfold", *command.split()]
-    process = subprocess.Popen(argv, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    try:
-        yield psutil.Process(process.pid)
-        if process.poll() is not None:
-            raise RuntimeError(f"factfold {command} ended: {process.communicate()[1][-2000:]}")
-    finally:
-        process.terminate()
-        process.wait(60)
 
 
 def _megabytes(process: psutil.Process, settle: float) -> float:
@@ -120,9 +107,8 @@ def _megabytes(process: psutil.Process, settle: float) -> float:
 
 def _seconds(command: str, environment: Mapping[str, str]) -> float:
     begun = time.perf_counter()
-    subprocess.run(
-        [sys.executable, "-m", "factfold", *command.split()], env=environment, check=True, capture_output=True
-    )
+    argv = [sys.executable, "-m", "factfold", *command.split()]
+    subprocess.run(argv, env=os.environ | environment, check=True, capture_output=True)
     return round(time.perf_counter() - begun, 3)
 
 

@@ -26,6 +26,7 @@ from benchmarks.shop_log import JOINED, ShopLog
 from projections import Environment
 from projections.spark.reading.records import whole_log
 from projections.spark.views.view_functions import view_columns
+from sample_app.services import of_broker
 
 PATHWAY: Final = "0.33.0"
 _LOOK_SECONDS, _WITHIN, _THREADS = 0.2, 300.0, 2
@@ -138,7 +139,7 @@ class OurCommand:
         """How long the command takes."""
         own = {
             "FACTFOLD_VIEWS_URL": url,
-            "FACTFOLD_KAFKA__BOOTSTRAP_SERVERS": log.settings.kafka.bootstrap_servers,
+            **of_broker(log.settings),
             "FACTFOLD_BENCH_LOG": log.prefix,
         }
         command = [sys.executable, "-m", "factfold", "projections", "rebuild", "benchmarks.cold_group:group"]

@@ -6,8 +6,8 @@ handler of the payments' branch `suspicious` is called (Debezium, Kafka, the rou
 with its inbox). The same run also measures the time until the record is in its topic: the cost before Spark.
 
 Runner and router are the commands in processes of their own. `latency.first_minute` is the view's median in the first
-minute of a runner, against the best one that follows. `latency.views.7` is the view's with a second group live, of five
-views. Best of the runs. What it does not show: servers on machines of their own, higher rates, a database with other
+minute of a runner, against the best one that follows. `latency.views.7` is the view's with the shop's other group
+live. Best of the runs. What it does not show: servers on machines of their own, higher rates, a database with other
 work to do.
 """
 
@@ -27,7 +27,7 @@ import typer
 from benchmarks.machine import Claim, at_most, write
 from eventstore import Dispatcher
 from factfold.stack import LocalStack, StackInfo, spark_jars
-from projections import Environment, ProjectionGroup, rebuild
+from projections import Environment, rebuild
 from projections.stores.postgres import PostgresTableStore
 from projections.stores.roles import runner_of
 from sample_app.background import wait_until
@@ -40,13 +40,14 @@ from sample_app.latency import LatencyWatch
 from sample_app.orders import Order
 from sample_app.payments import Payment
 from sample_app.road import Road, database_url, lay_road
-from sample_app.services import delivered, router_process, runner_process
+from sample_app.services import delivered, of_broker, router_process, running_command
 from sample_app.story import Story
 from sample_app.traffic import ShopTraffic
 from sample_app.views import shop_views, time_views
 
 # Milliseconds: median, 99th percentile.
 TARGETS: Mapping[str, tuple[float, float]] = {"view": (300, 3_000), "reaction": (30, 700)}
+GROUPS = {"shop_views": shop_views, "time_views": time_views}
 MORE_VIEWS, FIRST_MINUTE = 400, 2.0
 Run = Mapping[str, Mapping[str, float]]
 
@@ -60,9 +61,9 @@ def main(
     story = Story("latency.*")
     with LocalStack("bench", ephemeral=True) as servers, TemporaryDirectory() as folder:
         with _shop(story, servers.info, Path(folder)) as shop:
-            with shop.kept(shop_views, log=Path(folder) / "runner.log"):
+            with shop.kept("shop_views", log=Path(folder) / "runner.log"):
                 first, *measured = [shop.play(story, orders=rate * seconds, rate=rate) for _ in range(runs + 1)]
-                with shop.kept(time_views, log=Path(folder) / "times.log"):
+                with shop.kept("time_views", log=Path(folder) / "times.log"):
                     both = [shop.play(story, orders=rate * seconds, rate=rate) for _ in range(runs)]
     _report(story, first, measured, both, rate=rate)
 
@@ -76,12 +77,13 @@ class Shop:
     watches: list[LatencyWatch] = field(default_factory=list)
 
     @contextmanager
-    def kept(self, group: ProjectionGroup, *, log: Path) -> Iterator[None]:
-        """Run a group's runner in a process of its own; the block begins when it holds the group."""
-        name = "shop_views" if group is shop_views else "time_views"
+    def kept(self, name: str, *, log: Path) -> Iterator[None]:
+        """Run the runner of one of the shop's groups in a process; the block begins when it holds the group."""
+        group, definition = GROUPS[name], f"sample_app.views:{name}"
+        own = {**of_broker(self.road.settings), "FACTFOLD_VIEWS_URL": self.road.views_url}
         store = PostgresTableStore(self.road.views_url)
         role = runner_of(store.serving_state(group.name).run)
-        with closing(store), runner_process(self.road, f"sample_app.views:{name}", log=log):
+        with closing(store), running_command(f"projections run {definition}", own, log=log):
             wait_until(lambda: store.is_held(group.name, role=role), deadline=120, what=f"{name} held by a runner")
             yield
 
@@ -114,7 +116,7 @@ def _shop(story: Story, info: StackInfo, folder: Path) -> Iterator[Shop]:
         Visitors(road).browse(50)
         with story.step("views built"), _environment(road) as environment:
             road.wait_until_captured()
-            for group in (shop_views, time_views):
+            for group in GROUPS.values():
                 rebuild(environment, group)
         fraud = sa.create_engine(database_url(info, "shop_fraud"))
         views = sa.create_engine(road.views_url)

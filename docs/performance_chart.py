@@ -15,7 +15,6 @@ from typing import Any, Final
 ROOT: Final = Path(__file__).parents[1]
 RESULTS, CHART = ROOT / "build" / "bench", ROOT / "docs" / "pictures" / "performance.svg"
 _NAMES, _HALF, _ROW, _MOST = 250, 220, 22, 4.0  # pixels of the names and of either side; pixels a row; powers of two
-_LESS_IS_BETTER: Final = ("ms", "s", "MB")
 
 
 def claims(folder: Path = RESULTS) -> list[Mapping[str, Any]]:
@@ -26,9 +25,8 @@ def claims(folder: Path = RESULTS) -> list[Mapping[str, Any]]:
 
 def margin(claim: Mapping[str, Any]) -> float:
     """How often a claim reaches its target, as a power of two: 1 is twice as good, -1 half as good."""
-    figure, target = float(claim["ratio"]), float(claim["target"])
-    times = target / figure if claim["unit"] in _LESS_IS_BETTER else figure / target
-    return max(-_MOST, min(_MOST, math.log2(times)))
+    away = min(_MOST, abs(math.log2(float(claim["ratio"]) / float(claim["target"]))))
+    return away if claim["met"] else -away
 
 
 def drawn(claims: Iterable[Mapping[str, Any]]) -> str:

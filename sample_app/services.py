@@ -1,4 +1,4 @@
-"""The shop's other services: subscribers in threads of their own, router and runner in processes of their own."""
+"""The shop's other services: subscribers in threads of their own, commands in processes of their own."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,7 +17,6 @@ import sqlalchemy as sa
 from eventstore import Settings, Subscription, run_subscription
 from eventstore.delivery.attempt import DeliveryReport
 from sample_app.background import Background
-from sample_app.road import Road
 
 
 class RunningSubscription:
@@ -45,6 +45,36 @@ def delivered(
         yield running
 
 
+@dataclass(frozen=True)
+class RunningCommand:
+    """A `factfold` command in another process."""
+
+    words: str
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def require_running(self) -> None:
+        """Raise RuntimeError if it has ended by itself."""
+        if self.process.poll() is not None:
+            raise RuntimeError(f"factfold {self.words} ended with exit code {self.process.returncode}: see {self.log}")
+
+
+@contextmanager
+def running_command(words: str, environment: Mapping[str, str], *, log: Path) -> Iterator[RunningCommand]:
+    """Run a `factfold` command in another process until the block ends; RuntimeError if it ended before."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "factfold", *words.split()]
+    with log.open("wb") as said:
+        process = subprocess.Popen(command, env=os.environ | environment, stdout=said, stderr=subprocess.STDOUT)  # noqa: S603
+        running = RunningCommand(words, process, log)
+        try:
+            yield running
+            running.require_running()
+        finally:
+            process.terminate()
+            process.wait(60)
+
+
 @contextmanager
 def router_process(settings: Settings, definition: str, *, log: Path) -> Iterator[Callable[[], None]]:
     """Run `factfold branches run` in another process, with an empty checkpoint folder, until the block ends.
@@ -52,35 +82,11 @@ def router_process(settings: Settings, definition: str, *, log: Path) -> Iterato
     Yields a function that raises RuntimeError if the router has ended by itself.
     """
     with TemporaryDirectory(prefix="factfold-router-") as folder:
-        with _process("branches", definition, settings, {"FACTFOLD_CHECKPOINTS": folder}, log=log) as require_running:
-            yield require_running
+        own = {**of_broker(settings), "FACTFOLD_CHECKPOINTS": folder}
+        with running_command(f"branches run {definition}", own, log=log) as running:
+            yield running.require_running
 
 
-@contextmanager
-def runner_process(road: Road, definition: str, *, log: Path) -> Iterator[Callable[[], None]]:
-    """Run `factfold projections run` in the same way."""
-    views = {"FACTFOLD_VIEWS_URL": road.views_url}
-    with _process("projections", definition, road.settings, views, log=log) as require_running:
-        yield require_running
-
-
-@contextmanager
-def _process(
-    commands: str, definition: str, settings: Settings, own: Mapping[str, str], *, log: Path
-) -> Iterator[Callable[[], None]]:
-    log.parent.mkdir(parents=True, exist_ok=True)
-    environment = os.environ | own | {"FACTFOLD_KAFKA__BOOTSTRAP_SERVERS": settings.kafka.bootstrap_servers}
-    command = [sys.executable, "-m", "factfold", commands, "run", definition]
-    with log.open("wb") as said:
-        process = subprocess.Popen(command, env=environment, stdout=said, stderr=subprocess.STDOUT)  # noqa: S603
-
-        def require_running() -> None:
-            if process.poll() is not None:
-                raise RuntimeError(f"factfold {commands} run ended with exit code {process.returncode}: see {log}")
-
-        try:
-            yield require_running
-            require_running()
-        finally:
-            process.terminate()
-            process.wait(60)
+def of_broker(settings: Settings) -> dict[str, str]:
+    """The variable that names a broker to a command."""
+    return {"FACTFOLD_KAFKA__BOOTSTRAP_SERVERS": settings.kafka.bootstrap_servers}

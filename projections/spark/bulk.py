@@ -52,7 +52,6 @@ class RecordCounts:
         return sum(self._input_of(stage) for stage in stages)
 
     def _input_of(self, stage: int) -> int:
-
         try:
             return int(self._context._jsc.sc().statusStore().lastStageAttempt(stage).inputRecords())  # noqa: SLF001
         except Py4JJavaError:  # Spark forgets old stages, and knows a new one only some milliseconds later

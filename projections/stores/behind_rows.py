@@ -14,6 +14,7 @@ from typing import Any, Final, Literal
 
 import sqlalchemy as sa
 
+from eventstore.delivery.source import MASK
 from projections.declaring.any_table import AnyTable
 from projections.declaring.columns import ColumnType, Kind
 from projections.declaring.group import ERASURES, ProjectionGroup
@@ -70,6 +71,11 @@ class SourceRow:
     stream: str | None = None
     of_view: str | None = None
     personal: tuple[str, ...] = ()
+
+    @property
+    def shown(self) -> dict[str, Any]:
+        """The values, those of personal columns masked."""
+        return {column: MASK if column in self.personal else value for column, value in self.values.items()}
 
 
 def view_rows(store: TableStore, group: str, generation: int, view: str, *, limit: int = _LIMIT) -> ViewRows:

@@ -9,7 +9,6 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Annotated, Any
 
 import projections
-from eventstore.delivery.source import MASK
 from eventstore.errors import DeclarationError, NotFound
 from factfold import on_demand
 from factfold.cli.options import Views, argument, definition, option
@@ -281,7 +280,7 @@ def _column_and_value(text: str) -> tuple[str, str]:
 
 
 def _behind(row: SourceRow) -> dict[str, Any]:
-    values = {column: MASK if column in row.personal else _plain(value) for column, value in row.values.items()}
+    values = {column: _plain(value) for column, value in row.shown.items()}
     place = {"topic": row.topic, "offset": row.offset, "stream": row.stream}
     return {"table": row.table, "reached": row.reached, "values": values, "deleted": row.deleted, **place}
 

@@ -104,8 +104,7 @@ def read_stages(clients: Clients, group: str, view: str) -> tuple[str, ...]:
 
 
 def _why(clients: Clients, group: ProjectionGroup, row: SourceRow) -> Why:
-    values = {column: MASK if column in row.personal else value for column, value in row.values.items()}
-    said = (row.table, row.reached, values, row.deleted, row.stream)
+    said = (row.table, row.reached, row.shown, row.deleted, row.stream)
     if row.topic is None or row.offset is None:
         return Why(*said)
     partition = _partition(clients, group, row)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import pyarrow as pa
 
@@ -51,6 +51,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
+T = TypeVar("T")
+R = TypeVar("R")
 # Few connections, and not the memory of many large results at once.
 _SIDE_BY_SIDE: Final = 8
 
@@ -171,7 +173,7 @@ class LiveBatches:
                 floor = forgetting.floor(connection, self.layout)
             changed = self._stage(offsets, floor, report)
             for views in self.layout.levels if changed else ():
-                self._stage_views(views, report)
+                report.add(_side_by_side(self._stage_view, views))
         with report.step("commit"), self._store.transaction() as connection:
             commit_batch(connection, self.layout, self.run, start=offsets.start, end=offsets.end, mark=mark)
             note_set_aside(connection, self.layout, self.aside)
@@ -181,34 +183,31 @@ class LiveBatches:
     def plan(self) -> None:
         """Plan the queries of small batches and load the classes that they need, over no rows."""
         raw = self.log.fetch(OffsetRange({}, {}), headed=bool(self.group.headed_topics))
-
-        def plan_view(view: ViewLayout) -> None:
-            if view.partials is not None:
-                self._add_up(view, view.partials, BatchReport(0))
-            self._compute(view, dict.fromkeys(view.roles, 0), BatchReport(0))
-
         with described(f"projection group {self.group.name}"):
             with self._store.staging(self.run) as connection:
                 staging.begin(connection, self.layout)
-            with ThreadPoolExecutor(_SIDE_BY_SIDE) as pool:
-                tables = pool.map(lambda table: self._stage_table(table, raw, None, rows=0), self.tables)
-                views = pool.map(plan_view, self.layout.views.values())
-                list(tables), list(views)
+            _side_by_side(lambda table: self._stage_table(table, raw, None, rows=0), self.tables)
+            _side_by_side(self._plan_view, list(self.layout.views.values()))
+
+    def _plan_view(self, view: ViewLayout) -> None:
+        with _described(self.group, view):
+            if view.partials is not None:
+                self._add_up(view, view.partials, BatchReport(0))
+            self._compute(view, dict.fromkeys(view.roles, 0), BatchReport(0))
 
     def _stage(self, offsets: OffsetRange, floor: int | None, report: BatchReport) -> bool:
         """Fill the staging tables; returns whether anything is newer than the state."""
         with report.step("read"):
             raw = read_records(self.environment, self.log, offsets, aside=self.aside, headed=self.group.headed_topics)
             records = left_out(raw, self.aside)
-        tables = [t for t in self.layout.tables.values() if t.table.topic in records]
-        if tables:
-            with report.step("stage"), ThreadPoolExecutor(_SIDE_BY_SIDE) as pool:
-                # Side by side: a small Spark job spends most of its time on planning.
-                def stage(place: TableLayout) -> int:
-                    topic = place.table.topic
-                    return self._stage_table(place, records[topic], floor, rows=offsets.only(topic).records)
 
-                report.staged = sum(pool.map(stage, tables))
+        def stage(place: TableLayout) -> int:
+            topic = place.table.topic
+            return self._stage_table(place, records[topic], floor, rows=offsets.only(topic).records)
+
+        if tables := [place for place in self.tables if place.table.topic in records]:
+            with report.step("stage"):
+                report.staged = sum(_side_by_side(stage, tables))
         return report.staged + self._stage_destroyed(records.get(ERASURES)) > 0
 
     def _stage_late(self, place: TableLayout, raw: Rows, floor: int | None, rows: int) -> None:
@@ -257,14 +256,9 @@ class LiveBatches:
             known = staging.stored_slice(connection, tables)
         return self._read(store.target(tables.stored), staging.stored_columns(kind.table), rows=known)
 
-    def _stage_views(self, views: Sequence[ViewLayout], report: BatchReport) -> None:
-        """Stage views that do not read each other side by side, as the tables."""
-        with ThreadPoolExecutor(_SIDE_BY_SIDE) as pool:
-            report.add(list(pool.map(self._stage_view, views)))
-
     def _stage_view(self, view: ViewLayout) -> BatchReport:
         walk, store, report = plan(view.definition), self._store, BatchReport(0)
-        with described(f"projection group {self.group.name}, {view.definition.place}"):
+        with _described(self.group, view):
             with report.step("slices"), store.staging(self.run) as connection:
                 report.affected = find_affected(connection, self.layout, view, walk)
                 added_up = view.partials is not None
@@ -340,3 +334,13 @@ class LiveBatches:
             return write(build(frames), target, rows=rows)
         result = self.queries.run(name, build, few)
         return target.append(result) if result.num_rows else 0
+
+
+def _side_by_side(work: Callable[[T], R], places: Sequence[T]) -> list[R]:
+    """Do the same for several places that do not need each other: a small Spark job is planned for most of its time."""
+    with ThreadPoolExecutor(_SIDE_BY_SIDE) as pool:
+        return list(pool.map(work, places))
+
+
+def _described(group: ProjectionGroup, view: ViewLayout) -> AbstractContextManager[None]:
+    return described(f"projection group {group.name}, {view.definition.place}")

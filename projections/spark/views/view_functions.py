@@ -211,7 +211,6 @@ def _no_rows(spark: SparkSession, schema: StructType | str) -> DataFrame:
 
 
 def _required(view: View, result: object) -> DataFrame:
-
     if isinstance(result, DataFrame):
         return result
     raise InvalidDefinition(
