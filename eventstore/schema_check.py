@@ -79,6 +79,20 @@ def misfits(kind: EventType, schema: RegisteredSchema) -> list[Misfit]:
     return [*field_misfits, *_erased_misfits(kind, schema)]
 
 
+def dropped_fields(kind: EventType, schema: RegisteredSchema) -> list[str]:
+    """Return the stored fields that no declared change carries on, and that the type does not have: they are not read.
+
+    There are none that a function upcasts, or that do not fit.
+    """
+    if schema.version > kind.version or not kind.upcasters.declared_from(schema.version):
+        return []
+    try:
+        carried = kind.upcasters.interpret(schema.version, _field_types(schema), TypeMeaning())
+    except InvalidEventData:
+        return []
+    return sorted(carried.keys() - {field.name for field in kind.fields})
+
+
 def _problems(field: Field, carried: Mapping[str, Avro]) -> Iterator[tuple[str, str, str]]:
     """What is wrong with a field, where within it, and what to do about it."""
     if field.name not in carried:

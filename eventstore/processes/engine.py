@@ -80,7 +80,7 @@ class ProcessEngine:
             self.rows.begin(tx, [self._new(key, now) for key in sorted(keys)])
         rows = self.rows.lock(tx, keys)
         self._require_code(rows, inputs)
-        taken = _Taken(self._loaded(tx, rows), rows, now, self._around)
+        taken = _Taken(self.loaded(tx, rows), rows, now, self._around)
         try:
             for addressed in inputs:
                 if addressed.key in rows:
@@ -141,7 +141,7 @@ class ProcessEngine:
         code = self.processes[key[0]].code_version
         return InstanceRow(*key, UNSTARTED, NO_VERSION, code, "", now, now)
 
-    def _loaded(self, tx: Connection, rows: Mapping[Key, InstanceRow]) -> dict[Key, Process]:
+    def loaded(self, tx: Connection, rows: Mapping[Key, InstanceRow]) -> dict[Key, Process]:
         """Return instances as their last step left them, which may record but what changed since one before it."""
         instances = {key: self._class_of(row)(key[1]) for key, row in rows.items()}
         places = [(str(instances[key].stream), row.version) for key, row in rows.items() if row.version > NO_VERSION]

@@ -90,6 +90,7 @@ _PLACES: Final = {
     "Develop": (
         Place("dev", "Build a group, verify and follow it, again after each change of a file.", "service.develop"),
         Place("up", "Run all parts of a service together, until a signal comes.", "service.develop"),
+        Place("preflight", "Is this code safe to deploy on this data?", "service.preflight"),
         Place("schema", "Schemas: can the code read what was written?", "events.schema", "app"),
     ),
     "Operate": (

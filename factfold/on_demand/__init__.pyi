@@ -6,9 +6,14 @@ from eventstore.asyncapi import (
     Service as Service,
     asyncapi as asyncapi,
 )
+from eventstore.backends.sql.counting import (
+    snapshots_of as snapshots_of,
+    stored_forms as stored_forms,
+)
 from eventstore.backends.sql.engines import (
     engine_for as engine_for,
     opened_engine as opened_engine,
+    refuse_writes as refuse_writes,
     url_of as url_of,
 )
 from eventstore.backends.sql.process_rows import SqlInboxes as SqlInboxes
@@ -17,6 +22,7 @@ from eventstore.backends.sql.replaying import (
     parse_position as parse_position,
 )
 from eventstore.inbox import Inbox as Inbox
+from eventstore.inspection.refolding import Refolding as Refolding
 from eventstore.inspection.selection import Selection as Selection
 from eventstore.inspection.store_log import StoreLog as StoreLog
 from eventstore.inspection.tracing import trace as trace
@@ -47,6 +53,7 @@ from eventstore.metrics.families import RUNNER as RUNNER
 from eventstore.metrics.families import refreshing as refreshing
 from eventstore.processes import Process as Process
 from eventstore.processes.administration import Processes as Processes
+from eventstore.processes.reaching import unreached as unreached
 from eventstore.processes.running import run_processes as run_processes
 from eventstore.relay import (
     Relay as Relay,

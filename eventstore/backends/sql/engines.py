@@ -43,6 +43,22 @@ def opened_engine(database: str | URL) -> Iterator[Engine]:
         engine.dispose()
 
 
+def refuse_writes(engine: Engine) -> Engine:
+    """Let the database refuse whatever an engine's connections would write from now on; return the engine.
+
+    Examples:
+        >>> store = SqlEventStore(refuse_writes(engine_for("sqlite:///shop.db")))
+    """
+    statement = WAYS[engine.dialect.name].refuse_writes
+
+    def settle(connection: Any, record: object) -> None:
+        connection.execute(statement).close()
+        connection.commit()
+
+    listen(engine, "connect", settle)
+    return engine
+
+
 def url_of(database: str | URL) -> URL:
     """Return a URL without opening anything; UnsupportedBackend for what is none."""
     with _usable():

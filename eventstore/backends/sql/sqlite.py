@@ -209,6 +209,7 @@ class SqliteWays:
     driver, async_driver = "pysqlite", "aiosqlite"
     options: Mapping[str, Any] = {"connect_args": {"timeout": _LOCK_SECONDS}}
     has_schemas = has_sessions = False
+    refuse_writes = "PRAGMA query_only = ON"
 
     def insert(self, table: sa.Table) -> sqlite.Insert:
         """Begin an INSERT that can resolve conflicts."""

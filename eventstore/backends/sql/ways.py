@@ -74,6 +74,7 @@ class PostgresWays:
     driver = async_driver = "psycopg"
     options: Mapping[str, Any] = {"pool_size": _POOL_SIZE, "max_overflow": _POOL_SIZE}
     has_schemas = has_sessions = True
+    refuse_writes = "SET default_transaction_read_only TO on"
 
     def insert(self, table: Table) -> postgresql.Insert:
         """Begin an INSERT that can resolve conflicts."""
@@ -191,6 +192,7 @@ class Ways(Protocol):
         options: The options of an engine.
         has_schemas: Whether a database has schemas.
         has_sessions: Whether sessions can take locks, and transactions have ids.
+        refuse_writes: The statement after which a connection writes nothing.
     """
 
     driver: str
@@ -198,6 +200,7 @@ class Ways(Protocol):
     options: Mapping[str, Any]
     has_schemas: bool
     has_sessions: bool
+    refuse_writes: str
 
     def insert(self, table: Table) -> postgresql.Insert | sqlite.Insert:
         """Begin an INSERT that takes `on_conflict_do_nothing` or `on_conflict_do_update`."""

@@ -1,0 +1,67 @@
+"""`factfold preflight`: whether the code of this folder is safe to deploy on stored data."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from typing import Annotated, Final
+
+from factfold.cli.cdc.connectors import Sides
+from factfold.cli.definitions import complete_package
+from factfold.cli.events.store import MaybeStore
+from factfold.cli.options import argument, option, setting
+from factfold.cli.running import brokers_are_named
+from factfold.cli.show import Out, answer, progress
+from factfold.console.definitions import find_definitions
+from factfold.console.parts import Places
+from factfold.preflight.findings import Check, Checked, Finding, Level, findings_of
+from factfold.preflight.stored import stored
+
+_CHECKS: Final[tuple[tuple[str, Check], ...]] = (("event store", stored),)
+
+
+def preflight(
+    targets: Annotated[
+        list[str],
+        argument(
+            "What is deployed: a package, a module, or a definition as module:name. May be several.", "PACKAGE",
+            autocompletion=complete_package,
+        ),
+    ],
+    store: MaybeStore,
+    sides: Sides,
+    out: Out,
+    views_url: Annotated[str | None, setting("--views-url", "Where the views are.")] = None,
+    sample: Annotated[
+        int | None, option("--sample", "Read so many events of each category at most. Default: all.", min=1)
+    ] = None,
+    every: Annotated[bool, option("--all", "Print green findings too.")] = False,
+) -> None:  # fmt: skip
+    """Check whether this code is safe to deploy on this data. Exit code 3 if a finding is red.
+
+    It reads stored events with the code of this folder, and writes nothing. What is not reached is shown as not
+    checked.
+    """
+    places = Places(
+        store_url=store.database, store_schema=store.schema, views_url=views_url, connect_url=sides.connect_url,
+        source_url=sides.source_url, kafka=brokers_are_named(),
+    )  # fmt: skip
+    with ExitStack() as opened, progress("preflight") as tell:
+        checked = Checked(find_definitions(targets), places, opened, sample, tell)
+        findings = list(findings_of(checked, _CHECKS))
+    counts = Counter(one.level for one in findings)
+    safe = not counts[Level.RED]
+    out.show({"safe": safe, "findings": findings}, _lines(findings, counts, every=every), indent=2)
+    answer(safe)
+
+
+def _lines(findings: Sequence[Finding], counts: Counter[Level], *, every: bool) -> Iterator[str]:
+    for level in Level:
+        for one in findings:
+            if one.level is level and (every or level is not Level.GREEN):
+                yield f"{level:<12}{one.subject}: {one.cause}"
+                if one.remedy:
+                    yield f"{'':<12}remedy: {one.remedy}"
+    said = ", ".join(f"{counts[level]} {level}" for level in Level)
+    yield f"{'do not deploy' if counts[Level.RED] else 'safe to deploy'}: {said}"

@@ -1,0 +1,76 @@
+"""A finding of the preflight: red, yellow or green, its cause and its remedy. What every check is given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TypeAlias
+
+from eventstore.errors import FactfoldError
+from factfold.cli.show import Tell
+from factfold.console.definitions import Definitions
+from factfold.console.parts import Places
+
+
+class Level(StrEnum):
+    """RED: the code must not be deployed. YELLOW: it may be, with the remedy. GREEN: fine. UNKNOWN: not checked."""
+
+    RED = "red"
+    YELLOW = "yellow"
+    GREEN = "green"
+    UNKNOWN = "not checked"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The result of one check: what it is about, the result in one line, one line of remedy, and a stable code."""
+
+    level: Level
+    subject: str
+    cause: str
+    remedy: str = ""
+    code: str = ""
+
+    @classmethod
+    def of(cls, level: Level, subject: str, error: Exception) -> Finding:
+        """An error as a finding."""
+        if isinstance(error, FactfoldError):
+            return cls(level, subject, error.message, error.remedy, error.code)
+        return cls(level, subject, f"{type(error).__name__}: {error}", "correct the code", "code-raises")
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What is checked: the definitions of a service, the addresses of its data, and how much of it is read.
+
+    ``sample`` is the number of events of a category at most, None for all. Clients are closed with ``opened``.
+    """
+
+    definitions: Definitions
+    places: Places
+    opened: ExitStack
+    sample: int | None = None
+    tell: Tell = field(default=lambda *_: None)
+
+
+Check: TypeAlias = Callable[[Checked], Iterable[Finding]]
+
+
+def findings_of(checked: Checked, checks: Iterable[tuple[str, Check]]) -> Iterator[Finding]:
+    """Run checks one after the other, if all modules can be imported: half of the code would look like missing code.
+
+    A check that cannot reach what it looks at is a yellow finding.
+    """
+    if problems := checked.definitions.problems:
+        for problem in problems:
+            yield Finding(Level.RED, f"module {problem.place}", problem.cause, "correct it", "module-broken")
+        yield Finding(Level.UNKNOWN, "all else", "the code cannot be imported", "correct it, and check again")
+        return
+    yield Finding(Level.GREEN, "code", f"{checked.definitions.count} definitions can be imported")
+    for name, check in checks:
+        try:
+            yield from check(checked)
+        except FactfoldError as error:
+            yield Finding.of(Level.YELLOW, f"{name}: not checked", error)

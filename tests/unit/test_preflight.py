@@ -1,0 +1,200 @@
+"""`factfold preflight`: each mistake that is planted in a small service is found, and named in one line."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import shutil
+import sqlite3
+import sys
+from base64 import b64encode
+from contextlib import closing
+
+import pytest
+
+from eventstore import NO_STREAM, Dispatcher, MasterKeys, SqlEventStore
+from eventstore.backends.sql.database import Database
+from eventstore.processes.engine import ProcessEngine
+from eventstore.snapshots import Snapshots
+from tests.commands import factfold
+
+SERVICE = """
+from datetime import timedelta
+from enum import StrEnum
+from typing import Annotated
+
+from eventstore import Aggregate, Default, Personal, command, event, subscription
+from eventstore.processes import Process, reacts, starts, times_out
+from projections import ProjectionGroup, Table, on, view
+from projections.declaring.views import Reference
+
+
+class Way(StrEnum):
+    POST = "post"
+    BIKE = "bike"
+
+
+class Order(Aggregate):
+    status: str = "new"
+    quantity: int = 0
+
+    @event
+    class Placed:
+        sku: str
+        quantity: int
+        way: Way
+
+    @event
+    class Paid:
+        amount: int
+
+    @command
+    def place(self, *, sku: str, quantity: int, way: Way) -> None:
+        self.emit(self.Placed(sku=sku, quantity=quantity, way=way))
+
+    @command
+    def pay(self, *, amount: int) -> None:
+        self.emit(self.Paid(amount=amount))
+
+    def on_placed(self, event: Placed) -> None:
+        self.status, self.quantity = "placed", event.quantity
+
+    def on_paid(self, event: Paid) -> None:
+        self.status = "paid"
+
+
+class Person(Aggregate):
+    name: str = ""
+
+    @event
+    class Registered:
+        name: Annotated[str, Personal(erased="(erased)")]
+
+    def on_registered(self, event: Registered) -> None:
+        self.name = event.name
+
+
+class Payment(Process, sends=[Order]):
+    @starts(Order.Placed)
+    def placed(self, event: Order.Placed) -> None:
+        self.timeout("payment", after=timedelta(days=3))
+
+    @reacts(Order.Paid)
+    def paid(self, event: Order.Paid) -> None:
+        self.done()
+
+    @times_out("payment")
+    def unpaid(self) -> None:
+        self.done()
+"""
+
+# What is planted: the text that is replaced, its replacement, the level, and the words that the finding's line has.
+PLANTED = {
+    "removed field": ("        sku: str\n", "", "yellow", "order.placed.sku: the code has no such field"),
+    "narrowed type": ("        amount: int\n", "        amount: bool\n", "red",
+                      "order.paid.amount: it is long there, and boolean today, in 1 stored events"),
+    "enum member gone": ('    BIKE = "bike"\n', "", "red", "order.placed.way: it may be 'bike' there"),
+    "upcaster that raises": (
+        "    @event\n    class Paid", "    @event(upcasters={1: [lambda old: {'amount': old['sum']}]})\n    class Paid",
+        "red", "order.paid: 1 events: order-o1@1 cannot be read: KeyError: 'sum' (at ",
+    ),
+    "aggregate that no longer folds": (
+        '        self.status = "paid"\n', "        self.status = event.amounts\n", "red",
+        "order.paid: 1 events: order-o1@1 does not fold: AttributeError",
+    ),
+    "handler that folds another state": (
+        '        self.status = "paid"\n', '        self.status = "settled"\n', "red",
+        "snapshots of order: 1 states are not those that the code folds, such as order-o1",
+    ),
+    "state of another shape": ("    quantity: int = 0\n", '    quantity: str = ""\n', "yellow",
+                               "snapshots of order: 1 have another shape"),
+    "type that no class claims": (
+        "    @event\n    class Paid", '    @event(name="order.settled")\n    class Paid', "red",
+        "order.paid: no class claims the type",
+    ),
+    "handler that a placeholder breaks": (
+        "        self.name = event.name\n", "        self.name = event.name.split()[1]\n", "yellow",
+        "person.registered: 1 events: person-p1@0 does not fold: IndexError",
+    ),
+    "process step gone": (
+        '    @times_out("payment")\n    def unpaid(self)', '    @times_out("reminder")\n    def unpaid(self)', "red",
+        "process payment: 1 instances wait, such as o2, and version 1 of the code lacks timer payment",
+    ),
+    "process version gone": ("sends=[Order])", "sends=[Order], version=2)", "red", "lacks version 1 of its code"),
+    "module that does not import": ("class Way(StrEnum)", "class Way(Missing)", "red", "module broken_"),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def load(tmp_path_factory):
+    """Import a text as a package of its own; return its name."""
+    folder = tmp_path_factory.mktemp("packages")
+    sys.path.insert(0, str(folder))
+    made = []
+
+    def made_of(text, name):
+        package = folder / f"{name}_{len(made)}"
+        package.mkdir()
+        (package / "__init__.py").touch()
+        (package / "service.py").write_text(text)
+        made.append(package.name)
+        importlib.invalidate_caches()
+        return package.name
+
+    yield made_of
+    sys.path.remove(str(folder))
+
+
+@pytest.fixture(scope="module")
+def filled(load, tmp_path_factory):
+    """A store with what the deployed code wrote: o1 is paid and has a snapshot, and the process of o2 waits."""
+    service = importlib.import_module(f"{load(SERVICE, 'deployed')}.service")
+    path = tmp_path_factory.mktemp("stores") / "shop.db"
+    with SqlEventStore(f"sqlite:///{path}", keys=MasterKeys.parse(f"k:{b64encode(bytes(32)).decode()}")) as store:
+        store.create_tables()
+        store.append("person-p1", [service.Person.Registered(name="Ann Lee")], expected=NO_STREAM)
+        shop = Dispatcher(store, snapshots=Snapshots(store, every=2))
+        for order in ("o1", "o2"):
+            shop.send_or_raise(order, service.Order.place, sku="tea", quantity=2, way=service.Way.BIKE)
+        shop.send_or_raise("o1", service.Order.pay, amount=9)
+        with Database(store.engine, store.tables).writing() as tx:
+            engine = ProcessEngine(store, [service.Payment])
+            for event in store.read_all(category="order"):
+                engine.take_events(tx, [event], now=event.time)
+    return path
+
+
+@pytest.fixture
+def store_file(filled, tmp_path):
+    return shutil.copy(filled, tmp_path / "shop.db")
+
+
+def preflight(package, file, *more):
+    return factfold("preflight", package, "--store-url", f"sqlite:///{file}", *more)
+
+
+def test_nothing_is_found_where_nothing_is_wrong_and_nothing_is_written(load, store_file):
+    before = store_file.read_bytes()
+    result = preflight(load(SERVICE, "same"), store_file, "--json")
+    report = json.loads(result.stdout)
+    assert (result.exit_code, report["safe"]) == (0, True)
+    assert {one["level"] for one in report["findings"]} == {"green"}
+    assert store_file.read_bytes() == before
+
+
+@pytest.mark.parametrize("mistake", PLANTED)
+def test_a_planted_mistake_is_named(load, store_file, mistake):
+    old, new, level, words = PLANTED[mistake]
+    assert SERVICE.count(old) == 1
+    result = preflight(load(SERVICE.replace(old, new), "broken"), store_file)
+    assert [line for line in result.stdout.splitlines() if line.startswith(level) and words in line], result.output
+    assert result.exit_code == (3 if level == "red" else 0)
+
+
+def test_a_pending_migration_is_red_and_events_are_not_checked(load, store_file):
+    with closing(sqlite3.connect(store_file)) as database, database:
+        database.execute("update factfold_migrations set version_num = '0006'")
+    result = preflight(load(SERVICE, "same"), store_file)
+    assert result.exit_code == 3
+    assert "red         migrations: the store's tables have version 0006, this release needs 0007" in result.stdout
+    assert "not checked events: the store's tables are not up to date" in result.stdout
