@@ -7,7 +7,6 @@ functions of before. Spark goes on in the JVM of the command (`projections.spark
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import os
 import sys
@@ -68,7 +67,7 @@ class Turn:
 
 def changed_views(group: ProjectionGroup, file: Path) -> list[str]:
     """Return the views whose definition is not that of the turn before, and leave theirs for the next."""
-    now = {view.name: hashlib.sha256(view.signature().encode()).hexdigest() for view in group.all_views}
+    now = group.signatures()
     before: Mapping[str, str] | None = json.loads(file.read_text()) if file.exists() else None
     file.write_text(json.dumps(now))
     if before is None:

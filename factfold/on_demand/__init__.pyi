@@ -74,10 +74,15 @@ from projections.lifecycle.metrics import (
     waited_seconds as waited_seconds,
     waiting_offsets as waiting_offsets,
 )
+from projections.spark.session import end_session as end_session
+from projections.spark.session import open_session as open_session
 from projections.spark.session import make_class_archive as make_class_archive
 from projections.spark.reading.kafka_source import KafkaLog as KafkaLog
 from projections.spark.session import SharedJvm as SharedJvm
-from projections.spark.views.view_functions import personal_columns as personal_columns
+from projections.spark.views.view_functions import (
+    personal_columns as personal_columns,
+    view_columns as view_columns,
+)
 from projections.stores.asked_rows import query_rows as query_rows
 from projections.stores.explaining import (
     drawn as drawn,
@@ -93,6 +98,7 @@ from projections.stores.finals import (
     require_finals as require_finals,
     results_of as results_of,
 )
+from projections.stores.outlook import outlook as outlook
 from projections.stores.generations import (
     drop as drop,
     pause as pause,

@@ -5,4 +5,5 @@ checks, and never knows a page of the console.
 
 findings    a finding, and what all checks are given
 stored      the event store: tables, events, streams, snapshots, processes
+views       which views plan, which are built again and why, which columns are lost
 """

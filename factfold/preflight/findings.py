@@ -6,12 +6,18 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from eventstore.errors import FactfoldError
+from factfold import on_demand
 from factfold.cli.show import Tell
 from factfold.console.definitions import Definitions
 from factfold.console.parts import Places
+from factfold.stack import spark_jars
+from factfold.stack.java import require_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 class Level(StrEnum):
@@ -41,17 +47,27 @@ class Finding:
         return cls(level, subject, f"{type(error).__name__}: {error}", "correct the code", "code-raises")
 
 
+def open_spark(opened: ExitStack) -> SparkSession:
+    """Start Spark until the block ends: it plans views, and reads nothing."""
+    require_java()
+    session = on_demand.open_session(spark_jars(), memory="1g")
+    opened.callback(on_demand.end_session, session)
+    return session
+
+
 @dataclass(frozen=True)
 class Checked:
     """What is checked: the definitions of a service, the addresses of its data, and how much of it is read.
 
     ``sample`` is the number of events of a category at most, None for all. Clients are closed with ``opened``.
+    ``session`` starts Spark, which ends with it too.
     """
 
     definitions: Definitions
     places: Places
     opened: ExitStack
     sample: int | None = None
+    session: Callable[[ExitStack], SparkSession] = open_spark
     tell: Tell = field(default=lambda *_: None)
 
 

@@ -314,6 +314,10 @@ class ProjectionGroup:
         """The topics whose records are read with headers: event time, source, or the id that values are sealed for."""
         return frozenset(table.topic for table in self.tables.values() if table.is_headed)
 
+    def signatures(self) -> dict[str, str]:
+        """Return 16 hexadecimal digits for each view, which change with its meaning or that of what it reads."""
+        return {view.name: hashlib.sha256(view.signature().encode()).hexdigest()[:16] for view in self.all_views}
+
     def fingerprint(self) -> str:
         """16 hexadecimal digits that change with the meaning of any view of the group."""
         text = "\n".join([self.name, str(self.version), *(view.signature() for view in self.all_views)])

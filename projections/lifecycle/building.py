@@ -78,7 +78,8 @@ class BuildState:
     ``tables`` and ``views`` are the rows of those that are loaded, ``indexed`` says which of the two have their keys;
     ``topics`` has the topics' ids, ``categories`` those of the tables that are folded from events; ``begun`` is in
     seconds since 1970. ``references`` has those of each view, or its stages, which only Spark knows where they are
-    inferred, and ``personal`` the columns of each view and each table with values of a person.
+    inferred, and ``personal`` the columns of each view and each table with values of a person. ``signatures`` has one
+    for each view, and ``seconds`` is what the build took.
     """
 
     first: Offsets
@@ -92,6 +93,8 @@ class BuildState:
     references: Mapping[str, list[Any]] = field(default_factory=dict)
     personal: Mapping[str, Mapping[str, list[str]]] = field(default_factory=dict)
     begun: float = 0.0
+    signatures: Mapping[str, str] = field(default_factory=dict)
+    seconds: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
         """As the runs row keeps it."""
@@ -142,7 +145,7 @@ def begin(environment: Environment, group: ProjectionGroup, columns: Mapping[str
     state = BuildState(
         _first_chunk(whole), whole.end, names, topics=ids, categories=_categories(group),
         references=noted_references(group.all_views), begun=time.time(),
-        personal=_personal(environment, group),
+        personal=_personal(environment, group), signatures=group.signatures(),
     )  # fmt: skip
     store.record(run, built=state.to_json())
     return Build(run, layout, state, known)
@@ -347,7 +350,8 @@ class Builder:
 
     def _index(self, what: str) -> None:
         if what not in self.state.indexed:
-            state = dataclasses.replace(self.state, indexed=(*self.state.indexed, what))
+            seconds = round(time.time() - self.state.begun, 1)
+            state = dataclasses.replace(self.state, indexed=(*self.state.indexed, what), seconds=seconds)
             self._keeper.index(self._run, self._layout, what, built=state.to_json())
             self.state = state
 

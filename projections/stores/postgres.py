@@ -51,6 +51,10 @@ _KINDS = {
     "S": "sequence",
     "i": "index",
 }
+_SIZE = sa.text(
+    "SELECT sum(pg_total_relation_size(c.oid)) FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = relnamespace"
+    " WHERE nspname = :schema AND relkind IN ('r', 'm')"
+)
 _LOCK_NOT_AVAILABLE, _DEPENDENT_OBJECTS, _NO_RIGHT = "55P03", "2BP01", "42501"
 _RUNS = (
     "check that it runs and exists (factfold cdc prepare creates it), its user and password; "
@@ -129,6 +133,11 @@ class PostgresTableStore(TableStore):
 
     def check_master(self, master: str) -> None:
         """Any: executors reach the database over the network."""
+
+    def size(self, run: Run) -> int:
+        """The bytes of the tables in the generation's schema."""
+        with self.looking() as connection:
+            return int(connection.scalar(_SIZE, {"schema": generation_name(run.group, run.generation)}) or 0)
 
     def _begin_staging(self, connection: sa.Connection) -> None:
         connection.execute(sa.text("SET LOCAL synchronous_commit = off"))

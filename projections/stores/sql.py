@@ -11,11 +11,12 @@ import time
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import sqlalchemy as sa
 import stamina
 
+from eventstore.backends.sql.engines import refuse_writes
 from eventstore.shown_urls import shown_url
 from projections.declaring.group import ProjectionGroup
 from projections.errors import InvalidDefinition, KeyNotUnique, ProjectionError, ViewInUse
@@ -35,7 +36,7 @@ from projections.stores.layout import (
     retained_table,
 )
 from projections.stores.outbox import waiting
-from projections.stores.own_tables import create_own_tables
+from projections.stores.own_tables import create_own_tables, own_tables
 from projections.stores.roles import Transactions, ViewColumns, require_unchanged, runner_of
 from projections.stores.runs import BUILT, SERVING, Progress, Run, RunState, serving_of, superseded
 from projections.stores.view_changes import key_not_unique, repeated_keys
@@ -112,6 +113,21 @@ class TableStore(ABC):
     @abstractmethod
     def _drop_tables(self, connection: sa.Connection, run: Run) -> None:
         """Remove whatever tables a generation has."""
+
+    @abstractmethod
+    def size(self, run: Run) -> int | None:
+        """The bytes of a generation's tables and indexes; None where the database cannot tell."""
+
+    def read_only(self) -> Self:
+        """Let the database refuse whatever this store would write from now on."""
+        refuse_writes(self._engine)
+        return self
+
+    def is_prepared(self) -> bool:
+        """Whether our own tables are there, as `prepare` makes them."""
+        with self.looking() as connection:
+            own = own_tables(connection).runs
+            return sa.inspect(connection).has_table(own.name, schema=own.schema)
 
     def close(self) -> None:
         """Close the connections of the pool."""

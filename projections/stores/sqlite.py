@@ -76,6 +76,7 @@ _BROUGHT_BY_A_BATCH = sa.text(
     " WHERE type = 'index' AND tbl_name = :name UNION ALL SELECT :name, NULL, '100'"
 )
 _NAMED = sa.text("SELECT type, sql FROM sqlite_master WHERE lower(name) = :name")
+_SIZE = sa.text("SELECT sum(pgsize) FROM dbstat WHERE substr(name, 1, length(:prefix)) = :prefix")
 _SHOWN = re.compile(r'FROM "?(factfold_\w+)\$')  # in the text of a view of ours
 
 
@@ -147,6 +148,12 @@ class SqliteTableStore(TableStore):
                 place=self.path,
                 code="unsupported-master",
             )
+
+    def size(self, run: Run) -> int | None:
+        """The bytes of the pages of the generation's tables; None without SQLite's own table of pages."""
+        with suppress(TableStoreUnavailable), self.looking() as connection:
+            return int(connection.scalar(_SIZE, {"prefix": f"{generation_name(run.group, run.generation)}$"}) or 0)
+        return None
 
     def _begin_staging(self, connection: sa.Connection) -> None:
         """No commit waits for the disk here."""

@@ -17,8 +17,9 @@ from factfold.console.definitions import find_definitions
 from factfold.console.parts import Places
 from factfold.preflight.findings import Check, Checked, Finding, Level, findings_of
 from factfold.preflight.stored import stored
+from factfold.preflight.views import views
 
-_CHECKS: Final[tuple[tuple[str, Check], ...]] = (("event store", stored),)
+_CHECKS: Final[tuple[tuple[str, Check], ...]] = (("event store", stored), ("views", views))
 
 
 def preflight(
@@ -48,7 +49,7 @@ def preflight(
         source_url=sides.source_url, kafka=brokers_are_named(),
     )  # fmt: skip
     with ExitStack() as opened, progress("preflight") as tell:
-        checked = Checked(find_definitions(targets), places, opened, sample, tell)
+        checked = Checked(find_definitions(targets), places, opened, sample, tell=tell)
         findings = list(findings_of(checked, _CHECKS))
     counts = Counter(one.level for one in findings)
     safe = not counts[Level.RED]

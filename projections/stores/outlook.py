@@ -1,0 +1,82 @@
+"""What a group's definition means for the generation that serves: another one, what it takes, and what is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from projections.declaring.group import ERASURES, ProjectionGroup
+from projections.errors import DefinitionChanged
+from projections.stores.roles import ViewColumns, require_unchanged
+from projections.stores.runs import SERVING, Progress
+from projections.stores.sql import TableStore
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """A definition next to the generation that serves.
+
+    Attributes:
+        refused: Why this definition cannot go on with it: None if it can.
+        built: The version that the generation was built by.
+        views: The views whose definitions differ, as far as the build noted them.
+        stages: The stages that are new, or have other columns.
+        lost: The columns that views no longer have, by view.
+        records: How many records a new generation would read.
+        seconds: How long it would take, by the rate of the last build. None if that noted none.
+        bytes: How much space it would take, by that of the one that serves. None if the database cannot tell.
+    """
+
+    refused: DefinitionChanged | None
+    built: int | None
+    views: Sequence[str] = ()
+    stages: Sequence[str] = ()
+    lost: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    records: int = 0
+    seconds: float | None = None
+    bytes: int | None = None
+
+
+def outlook(store: TableStore, group: ProjectionGroup, columns: ViewColumns) -> Outlook | None:
+    """Compare a definition, with the columns of its views, with the generation that serves. None if none does.
+
+    Raises TableStoreUnavailable.
+
+    Examples:
+        >>> outlook(store, shop_views, view_columns(spark, shop_views)).refused is None
+        True
+    """
+    if not store.is_prepared() or not (states := store.states(group.name, SERVING)):
+        return None
+    state = states[0]
+    built: Mapping[str, list[str]] = state.built.get("columns", {})
+    try:
+        require_unchanged(group, state, columns)
+    except DefinitionChanged as error:
+        noted, records = state.built.get("signatures", {}), _records(state.progress)
+        took, read = state.built.get("seconds", 0.0), _records(state.built.get("ends", {}))
+        return Outlook(
+            error,
+            state.run.version,
+            sorted(name for name, one in group.signatures().items() if noted and noted.get(name) != one),
+            sorted(name for name, types in columns.items() if built and built.get(name) != list(types)),
+            _lost(built, columns, {*noted, *group.signatures()}),
+            records,
+            took * records / read if took and read else None,
+            store.size(state.run),
+        )
+    return Outlook(None, state.run.version)
+
+
+def _records(progress: Progress) -> int:
+    return sum(sum(parts.values()) for topic, parts in progress.items() if topic != ERASURES)
+
+
+def _lost(built: Mapping[str, list[str]], columns: ViewColumns, views: Collection[str]) -> dict[str, list[str]]:
+    """What views no longer show. A column with an underscore before it is a stage's own."""
+    lost = {
+        name: [one for one in built[name] if one not in columns.get(name, {}) and not one.startswith("_")]
+        for name in built
+        if name in views
+    }
+    return {name: missing for name, missing in lost.items() if missing}
