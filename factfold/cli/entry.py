@@ -94,8 +94,8 @@ _PLACES: Final = {
         Place("schema", "Schemas: can the code read what was written?", "events.schema", "app"),
     ),
     "Operate": (
-        # With the commands of views.projections.
-        Place("projections", "Views: build them, keep them up to date, prove them.", "views.generations", "app"),
+        # With the commands of views.generations and views.projections.
+        Place("projections", "Views: build them, keep them up to date, prove them.", "views.past", "app"),
         Place("branches", "Branches: put each record of a topic into exactly one topic.", "views.topics", "branches"),
         Place("archive", "Topics in columns next to Kafka, from which views are rebuilt.", "views.topics", "archive"),
         Place("subscriptions", "Handlers that react to events.", "events.subscriptions", "app"),

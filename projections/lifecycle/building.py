@@ -79,7 +79,8 @@ class BuildState:
     ``topics`` has the topics' ids, ``categories`` those of the tables that are folded from events; ``begun`` is in
     seconds since 1970. ``references`` has those of each view, or its stages, which only Spark knows where they are
     inferred, and ``personal`` the columns of each view and each table with values of a person. ``signatures`` has one
-    for each view, and ``seconds`` is what the build took.
+    for each view, and ``seconds`` is what the build took,
+    ``view_seconds`` what each view did.
     """
 
     first: Offsets
@@ -95,6 +96,7 @@ class BuildState:
     begun: float = 0.0
     signatures: Mapping[str, str] = field(default_factory=dict)
     seconds: float = 0.0
+    view_seconds: Mapping[str, float] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """As the runs row keeps it."""
@@ -332,10 +334,13 @@ class Builder:
                 if self._resumed:
                     self._keeper.empty(view.view)
                 self._require_few(view)
+                begun = time.perf_counter()
                 with described(f"projection group {self._group.name}, {view.definition.place}"):
                     result = tables.apply(view.definition, view.stored_columns)
                     written = self._keeper.load(result, view.view, rows=rows)
-                self._note(dataclasses.replace(self.state, views={**self.state.views, view.name: written}))
+                views = {**self.state.views, view.name: written}
+                seconds = {**self.state.view_seconds, view.name: time.perf_counter() - begun}
+                self._note(dataclasses.replace(self.state, views=views, view_seconds=seconds))
 
     def _require_few(self, view: ViewLayout) -> None:
         """Refuse now what the first batch would be refused for."""

@@ -9,10 +9,8 @@ from typing import Any
 from projections.declaring.group import ERASURES, ProjectionGroup
 from projections.environment import Environment
 from projections.errors import ProjectionError
-from projections.logs.offsets import OffsetRange
-from projections.spark.bulk import whole_tables
-from projections.spark.failures import described
-from projections.spark.reading.records import from_the_beginning, require_inputs
+from projections.lifecycle.recomputing import recomputed
+from projections.spark.reading.records import require_inputs
 from projections.spark.views.view_functions import view_columns
 from projections.stores.roles import VERIFIER, Difference, DifferingRow
 from projections.stores.runs import Progress
@@ -69,14 +67,9 @@ def verify(environment: Environment, group: ProjectionGroup) -> Mapping[str, Vie
     run, layout = store.serving(group, view_columns(environment.spark, group))
     with store.exclusive(group.name, role=VERIFIER), environment.keeper.copies(run, layout) as live:
         progress = live.take()
-        offsets = _log_up_to(environment, group, progress)
-        schemas = environment.log.schemas(group.avro_changelogs)
-        reduced = whole_tables(environment, group, offsets, schemas, aside=live.set_aside(progress))
-        with described(f"projection group {group.name}"), reduced as tables:
-            rows = sum(tables.frame(name).count() for name in tables.group.tables)
+        with recomputed(environment, group, progress, aside=live.set_aside(progress)) as again:
             for view in layout.views.values():
-                again = tables.apply(view.definition, view.stored_columns)
-                environment.keeper.load(again, view.recomputed_copy, rows=rows)
+                again.load(again.view(view.name), view.recomputed_copy)
             verdicts = {name: _verdict(live.against_recomputed(name)) for name in layout.views}
     _require_none_waiting(environment, group, progress, verdicts)
     return verdicts
@@ -95,11 +88,6 @@ def _require_none_waiting(
             place=f"projection group {group.name}",
             code="erasure-waiting",
         )
-
-
-def _log_up_to(environment: Environment, group: ProjectionGroup, progress: Progress) -> OffsetRange:
-    with environment.log.open() as reader:
-        return from_the_beginning(reader.beginning_offsets(list(group.inputs)), progress)
 
 
 def _verdict(result: Difference) -> ViewVerdict:

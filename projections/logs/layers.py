@@ -109,6 +109,10 @@ class OpenLogWithErasures:
         erased = _at(topics, self.keys.erasures() if ERASURES in topics else 0)
         return {**self.log.end_offsets(_without(topics)), **erased}
 
+    def offsets_at(self, moment: datetime, topics: Sequence[str]) -> Offsets:
+        """As the log's, of its topics: an erasure does not say when it was."""
+        return self.log.offsets_at(moment, _without(topics))
+
     def deletions_complete_from(self, topics: Sequence[str]) -> Offsets:
         """As the log's; erasures are never deleted."""
         return self.log.deletions_complete_from(_without(topics))
@@ -253,6 +257,19 @@ class OpenArchivedLog:
     def end_offsets(self, topics: Sequence[str]) -> Offsets:
         """The log's; TopicMissing."""
         return self.log.end_offsets(topics)
+
+    def offsets_at(self, moment: datetime, topics: Sequence[str]) -> Offsets:
+        """The log's. Raises OffsetsLost if only the archive has records of that time: it is not searched by time."""
+        offsets, retained = self.log.offsets_at(moment, topics), self.log.beginning_offsets(topics)
+        for topic, parts in offsets.items():
+            for partition, offset in parts.items():
+                if 0 < offset <= retained[topic][partition]:
+                    raise OffsetsLost(
+                        f"the topic has no records of {moment.isoformat()}: the archive has them without an index",
+                        remedy="name the offsets in place of the time",
+                        place=f"topic {topic}, partition {partition}",
+                    )
+        return offsets
 
     def deletions_complete_from(self, topics: Sequence[str]) -> Offsets:
         """The topics', or where the archive begins that reaches so far; what is before it is read from there then."""

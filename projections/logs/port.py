@@ -54,6 +54,9 @@ class OpenLog(Protocol):
     def end_offsets(self, topics: Sequence[str]) -> Offsets:
         """The offset after the last committed record, by topic and partition; TopicMissing."""
 
+    def offsets_at(self, moment: datetime, topics: Sequence[str]) -> Offsets:
+        """The offset of the first record that is not older than a moment, or the end, by topic and partition."""
+
     def deletions_complete_from(self, topics: Sequence[str]) -> Offsets:
         """The first offset from which on every deletion is still there, of topics that are compacted; TopicMissing."""
 

@@ -103,9 +103,12 @@ class Keeper:
             return read_set_aside(connection, layout, before=state.progress)
 
     @contextmanager
-    def copies(self, run: Run, layout: GenerationLayout) -> Iterator[Copies]:
-        """Copies that are taken in one snapshot. Of another generation's views they have the common columns."""
-        is_own = layout.name == generation_name(run.group, run.generation)
+    def copies(self, run: Run, layout: GenerationLayout, *, changed: bool = False) -> Iterator[Copies]:
+        """Copies that are taken in one snapshot. Of another generation's views they have the common columns.
+
+        So they do of views whose definition has ``changed`` since the generation was built.
+        """
+        is_own = layout.name == generation_name(run.group, run.generation) and not changed
         columns = {name: tuple(view.stored_columns) for name, view in layout.views.items()}
         copies = Copies(self._store, run, layout, columns if is_own else common_columns(self._store, run, layout))
         try:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Protocol
 
 import sqlalchemy as sa
 
@@ -113,39 +114,75 @@ def rows_behind(
     `key` has the text of each key column. Raises InvalidDefinition if the view or a key column is unknown, or a text is
     no value of the column.
     """
+    with stored_rows(store, group, generation) as held:
+        return list(Walk(group, held).behind(view, key))
+
+
+@contextmanager
+def stored_rows(store: TableStore, group: ProjectionGroup, generation: int) -> Iterator[StoredRows]:
+    """The rows of a generation, by queries of one connection."""
     state = store.state(Run(group.name, generation, ""))
-    definition = _as_built(group.view(view), state)
-    if set(key) != set(definition.key):
-        raise InvalidDefinition(
-            f"view {view!r} has no key of {', '.join(sorted(key))}", remedy=f"give its key: {', '.join(definition.key)}"
-        )
     with store.looking() as connection:
-        return list(_Search(store, connection, group, generation, state).of_view(definition, key, "the key", depth=0))
+        yield StoredRows(store, connection, group, generation, state)
 
 
-def _as_built(view: View, state: RunState | None) -> View:
-    """The view with its references or stages, which the build of a generation noted."""
-    return with_noted(view, {} if state is None else state.built.get("references", {}))
+class HeldRows(Protocol):
+    """Rows of views and tables by values of their columns: those of a generation, or computed from the log."""
+
+    def built(self, view: View) -> View:
+        """The view with its references or stages."""
+
+    def typed(self, view: View, key: Mapping[str, Any]) -> dict[str, Any]:
+        """A key of texts as values of its columns; InvalidDefinition."""
+
+    def of_view(self, view: View, key: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+        """The rows of a view with a key, whose values may be texts."""
+
+    def of_table(self, table: Table, conditions: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+        """The rows of a table with values of its columns, deleted ones too, with their places."""
+
+    def personal(self, kind: Kinds, name: str, columns: Collection[str], key: Sequence[str]) -> tuple[str, ...]:
+        """The columns of a view or a table whose values may be of a person."""
 
 
 @dataclass(frozen=True)
-class _Search:
-    store: TableStore
-    connection: sa.Connection
-    group: ProjectionGroup
-    generation: int
-    state: RunState | None
+class Walk:
+    """From a row of a view to the rows that it is made of."""
 
-    def of_view(self, view: View, key: Mapping[str, Any], reached: str, *, depth: int) -> Iterator[SourceRow]:
-        """The view's row, then what it was made of."""
-        view = _as_built(view, self.state)
-        typed = {column: self._typed(_column_of(view, column), column, value) for column, value in key.items()}
-        for row in self._view_rows(view, typed):
+    group: ProjectionGroup
+    held: HeldRows
+
+    def behind(self, view: str, key: Mapping[str, Any]) -> Iterator[SourceRow]:
+        """The row of a key with its sources; nothing if the view has no such row. InvalidDefinition."""
+        return self._of_view(self._known(view, key), key, "the key", depth=0)
+
+    def sources(self, view: str, key: Mapping[str, Any], row: Mapping[str, Any] | None = None) -> Iterator[SourceRow]:
+        """What the row of a key is made of, or would be. Of a partition, a ``row`` says which it is."""
+        known = self._known(view, key)
+        own = self.held.typed(known, key)
+        row = {**own, **(row or {})}
+        return self._sources(known, row, own, depth=0) if set(known.by) <= set(row) else iter(())
+
+    def _known(self, view: str, key: Mapping[str, Any]) -> View:
+        definition = self.held.built(self.group.view(view))
+        if set(key) != set(definition.key):
+            raise InvalidDefinition(
+                f"view {view!r} has no key of {', '.join(sorted(key))}",
+                remedy=f"give its key: {', '.join(definition.key)}",
+            )
+        return definition
+
+    def _of_view(self, view: View, key: Mapping[str, Any], reached: str, *, depth: int) -> Iterator[SourceRow]:
+        view = self.held.built(view)
+        for row in self.held.of_view(view, key):
             own = {column: row.get(column) for column in view.key}
-            personal = personal_of(self.state, "views", view.name, row, view.key)
+            personal = self.held.personal("views", view.name, row, view.key)
             yield SourceRow(view.name, reached, own, row, of_view=view.name, personal=personal)
             if depth < _DEPTH:
-                yield from self._of_partition(view, row, depth) if view.by else self._of_root(view, own, depth)
+                yield from self._sources(view, row, own, depth)
+
+    def _sources(self, view: View, row: Mapping[str, Any], key: Mapping[str, Any], depth: int) -> Iterator[SourceRow]:
+        return self._of_partition(view, row, depth) if view.by else self._of_root(view, key, depth)
 
     def _of_partition(self, view: View, row: Mapping[str, Any], depth: int) -> Iterator[SourceRow]:
         for name, table in view.tables.items():
@@ -177,55 +214,82 @@ class _Search:
     ) -> Iterator[SourceRow]:
         view = view_behind(table)
         if view is not None:
-            yield from self.of_view(view, conditions, reached, depth=depth + 1)
+            yield from self._of_view(view, conditions, reached, depth=depth + 1)
         elif isinstance(table, Table):
-            yield from self._state_rows(name, table, conditions, reached)
+            yield from self._table_rows(name, table, conditions, reached)
 
-    def _view_rows(self, view: View, key: Mapping[str, Any]) -> list[dict[str, Any]]:
-        table = view_table(self._space(), view.name, {})
-        query: sa.Select[Any] = (
-            sa.select(sa.literal_column("*")).select_from(table).where(*_equal(self.store, view, key)).limit(_LIMIT)
-        )
-        return [dict(row) for row in self.connection.execute(query).mappings()]
-
-    def _state_rows(self, name: str, table: Table, conditions: Mapping[str, Any], reached: str) -> Iterator[SourceRow]:
-        own = self.group.name_of(table)
-        state = state_table(self._space(), own, table.whole)
+    def _table_rows(self, name: str, table: Table, conditions: Mapping[str, Any], reached: str) -> Iterator[SourceRow]:
         if not set(conditions) <= set(table.columns):
             return
-        query = (
-            sa.select(state).where(*(state.c[column] == value for column, value in conditions.items())).limit(_LIMIT)
-        )
-        for row in self.connection.execute(query).mappings():
+        own = self.group.name_of(table)
+        for row in self.held.of_table(table, conditions):
             values = {column: row[column] for column in table.columns}
             key = {column: row[column] for column in table.row_key if column in row}
             yield SourceRow(
                 name, reached, key, values, topic=table.topic, offset=row["_offset"], deleted=bool(row["_deleted"]),
-                stream=_stream(table, values), personal=personal_of(self.state, "tables", own, values, table.row_key),
+                stream=_stream(table, values), personal=self.held.personal("tables", own, values, table.row_key),
             )  # fmt: skip
 
-    def _typed(self, kind: ColumnType | None, column: str, value: Any) -> Any:
-        """A text as a value of its column; as it is where the database has a text for it, too."""
-        if kind is None or not isinstance(value, str) or not self._has(kind):
-            return value
-        try:
-            return _PARSED[kind.kind](value)
-        except (ValueError, InvalidOperation):
-            raise InvalidDefinition(
-                f"{value[:80]!r} is no {kind.kind} of column {column!r}", remedy="correct the key"
-            ) from None
 
-    def _has(self, kind: ColumnType) -> bool:
-        return not isinstance(self.store.dialect.column_type(kind), sa.Text) or kind.kind == "string"
+@dataclass(frozen=True)
+class StoredRows:
+    """The rows of one generation."""
+
+    store: TableStore
+    connection: sa.Connection
+    group: ProjectionGroup
+    generation: int
+    state: RunState | None
+
+    def built(self, view: View) -> View:
+        """The view with its references or stages, which the build of the generation noted."""
+        return with_noted(view, {} if self.state is None else self.state.built.get("references", {}))
+
+    def typed(self, view: View, key: Mapping[str, Any]) -> dict[str, Any]:
+        """As the database has them: a text stays where it has a text for the value, too."""
+        kinds = {column: column_of(view, column) for column in key}
+        return {c: value if self._is_text(kinds[c]) else typed(kinds[c], c, value) for c, value in key.items()}
+
+    def of_view(self, view: View, key: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+        """The rows of a view with a key."""
+        table = view_table(self._space(), view.name, {})
+        same = _equal(self.store, view, self.typed(view, key))
+        query: sa.Select[Any] = sa.select(sa.literal_column("*")).select_from(table).where(*same).limit(_LIMIT)
+        return [dict(row) for row in self.connection.execute(query).mappings()]
+
+    def of_table(self, table: Table, conditions: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+        """The rows of a table's state."""
+        state = state_table(self._space(), self.group.name_of(table), table.whole)
+        equal = (state.c[column] == value for column, value in conditions.items())
+        return [dict(row) for row in self.connection.execute(sa.select(state).where(*equal).limit(_LIMIT)).mappings()]
+
+    def personal(self, kind: Kinds, name: str, columns: Collection[str], key: Sequence[str]) -> tuple[str, ...]:
+        """As the build noted them."""
+        return personal_of(self.state, kind, name, columns, key)
+
+    def _is_text(self, kind: ColumnType | None) -> bool:
+        return kind is None or (kind.kind != "string" and isinstance(self.store.dialect.column_type(kind), sa.Text))
 
     def _space(self) -> NameSpace:
         return self.store.space(Run(self.group.name, self.generation, ""))
 
 
+def typed(kind: ColumnType | None, column: str, value: Any) -> Any:
+    """A text as a value of its column; InvalidDefinition."""
+    if kind is None or not isinstance(value, str):
+        return value
+    try:
+        return _PARSED[kind.kind](value)
+    except (ValueError, InvalidOperation):
+        raise InvalidDefinition(
+            f"{value[:80]!r} is no {kind.kind} of column {column!r}", remedy="correct the key"
+        ) from None
+
+
 def _equal(store: TableStore, view: View, key: Mapping[str, Any]) -> Iterator[sa.ColumnElement[bool]]:
     """Compare each column as the database types it, and one whose type is unknown as text."""
     for column, value in key.items():
-        kind, name = _column_of(view, column), sa.quoted_name(column, quote=True)
+        kind, name = column_of(view, column), sa.quoted_name(column, quote=True)
         if value is None:
             yield sa.column(name).is_(None)
         elif kind is None:
@@ -234,7 +298,7 @@ def _equal(store: TableStore, view: View, key: Mapping[str, Any]) -> Iterator[sa
             yield sa.column(name, store.dialect.column_type(kind)) == value
 
 
-def _column_of(view: View, column: str) -> ColumnType | None:
+def column_of(view: View, column: str) -> ColumnType | None:
     """The type of a key column, as the table has it that gives the view its key."""
     tables = (table for table in view.tables.values() if isinstance(table, AnyTable))
     return next((table.columns[column] for table in tables if column in table.columns), None)

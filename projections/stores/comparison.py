@@ -33,17 +33,25 @@ class Copies:
     layout: GenerationLayout
     columns: Mapping[str, Sequence[str]]
 
-    def take(self) -> Progress:
-        """Copy the views, and return the progress of that moment."""
+    def make(self) -> None:
+        """Make the copies, empty."""
         self.drop()
+        with self.store.transaction() as connection:
+            for name in self.columns:
+                self.layout.views[name].live_copy.create(connection)
+                self.layout.views[name].recomputed_copy.create(connection)
+
+    def take(self, *, most: int | None = None) -> Progress:
+        """Copy the views, or the first rows of each by its key, and return the progress of that moment."""
+        self.make()
         with self.store.snapshot() as connection:
             for name, columns in self.columns.items():
                 view = self.layout.views[name]
-                view.live_copy.create(connection)
-                view.recomputed_copy.create(connection)
                 source = of_generation(self.run, self.layout, view.view)
                 selected: list[sa.ColumnElement[Any]] = [sa.column(c) for c in columns]
                 rows = sa.select(*selected).select_from(source)
+                if most is not None:
+                    rows = rows.order_by(*map(sa.column, view.definition.key)).limit(most)
                 connection.execute(sa.insert(view.live_copy).from_select(list(columns), rows))
             return runs.read_progress(connection, self.run)
 
@@ -52,12 +60,16 @@ class Copies:
         with self.store.transaction() as connection:
             return read_set_aside(connection, self.layout, before=progress)
 
-    def against_recomputed(self, name: str) -> Difference:
-        """Compare a view with the rows that were loaded into its recomputed copy."""
-        view = self.layout.views[name]
+    def against_recomputed(self, name: str, *, most: int = _SAMPLE) -> Difference:
+        """Compare a view with the rows that were loaded into its recomputed copy; ``most`` rows of each side."""
         with self.store.transaction() as connection:
-            forgetting.leave_out_of_copies(connection, self.layout, view)
-        return self._compared(view, view.recomputed_copy)
+            forgetting.leave_out_of_copies(connection, self.layout, self.layout.views[name])
+        return self.of_both(name, most=most)
+
+    def of_both(self, name: str, *, most: int = _SAMPLE) -> Difference:
+        """Compare the two copies of a view as they were loaded."""
+        view = self.layout.views[name]
+        return self._compared(view, view.recomputed_copy, most=most)
 
     def against_stored(self, name: str) -> Difference:
         """Compare a view of another generation with the present rows of this layout."""
@@ -70,11 +82,11 @@ class Copies:
                 for copy in (view.live_copy, view.recomputed_copy):
                     connection.execute(sa.schema.DropTable(copy, if_exists=True))
 
-    def _compared(self, view: ViewLayout, other: sa.Table) -> Difference:
+    def _compared(self, view: ViewLayout, other: sa.Table, *, most: int = _SAMPLE) -> Difference:
         columns = self.columns[view.name]
         shown = {column: view.columns[column] for column in columns if column in view.columns}
         key = view.definition.key
-        return compared(self.store, view.live_copy, other, key=key, columns=columns, shown=shown)
+        return compared(self.store, view.live_copy, other, key=key, columns=columns, shown=shown, most=most)
 
 
 def compared(
@@ -85,9 +97,10 @@ def compared(
     key: Sequence[str],
     columns: Sequence[str],
     shown: Mapping[str, ColumnType],
+    most: int = _SAMPLE,
 ) -> Difference:
     """Compare two tables of one database: digests of the columns that are shown, and rows that differ in any column."""
-    differing = differing_rows(store, one, other, key=key, columns=columns)
+    differing = differing_rows(store, one, other, key=key, columns=columns, most=most)
     return Difference(_digested(store, one, key, shown), _digested(store, other, key, shown), differing)
 
 
@@ -134,14 +147,20 @@ def _columns(connection: sa.Connection, table: sa.Table) -> dict[str, str]:
 
 
 def differing_rows(
-    store: TableStore, one: sa.Table, other: sa.Table, *, key: Sequence[str], columns: Sequence[str]
+    store: TableStore,
+    one: sa.Table,
+    other: sa.Table,
+    *,
+    key: Sequence[str],
+    columns: Sequence[str],
+    most: int = _SAMPLE,
 ) -> tuple[DifferingRow, ...]:
-    """Some rows that only one of two tables has, or that differ: at most five found from each side."""
+    """Some rows that only one of two tables has, or that differ: at most so many found from each side."""
     with store.looking() as connection:
         keys = dict.fromkeys(
             tuple(row)
             for left, right in ((one, other), (other, one))
-            for row in connection.execute(_only_left(store, left, right, key, columns))
+            for row in connection.execute(_only_left(store, left, right, key, columns).limit(most))
         )
         sides = [_rows_at(connection, table, key, columns, list(keys)) for table in (one, other)]
     return tuple(DifferingRow(dict(zip(key, k, strict=True)), *(side.get(k) for side in sides)) for k in keys)
@@ -151,7 +170,7 @@ def _only_left(
     store: TableStore, left: sa.Table, right: sa.Table, key: Sequence[str], columns: Sequence[str]
 ) -> sa.Select[Any]:
     rest = store.minus(*(sa.select(*(table.c[c] for c in columns)) for table in (left, right))).subquery()
-    return sa.select(*(rest.c[c] for c in key)).limit(_SAMPLE)
+    return sa.select(*(rest.c[c] for c in key)).order_by(*(rest.c[c] for c in key))
 
 
 def _rows_at(

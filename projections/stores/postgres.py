@@ -74,7 +74,7 @@ class PostgresTableStore(TableStore):
 
     def __init__(self, url: str, *, serving_schema: str = "public") -> None:
         super().__init__(engine_for(url, pool_pre_ping=True, hide_parameters=True))
-        self._serving_schema = serving_schema
+        self.serving_schema = serving_schema
         self._disconnect: Callable[[str], None] = _has_no_pool
 
     @property
@@ -153,7 +153,7 @@ class PostgresTableStore(TableStore):
         connection.execute(sa.text(f"ALTER TABLE {preparer.format_table(table)} ADD PRIMARY KEY ({columns})"))
 
     def _named(self, connection: sa.Connection, name: str) -> Named | None:
-        row = connection.execute(_KIND, {"schema": self._serving_schema, "name": name}).one_or_none()
+        row = connection.execute(_KIND, {"schema": self.serving_schema, "name": name}).one_or_none()
         if row is None:
             return None
         shown = connection.scalars(_SHOWN, {"oid": row.oid}).all()
@@ -162,11 +162,11 @@ class PostgresTableStore(TableStore):
     def _point(self, connection: sa.Connection, name: str, view: ViewLayout) -> None:
         """Replace the stable view; its columns may differ, so it is dropped and made again, with the grants it had."""
         connection.execute(sa.text("SET LOCAL lock_timeout = '5s'"))
-        stable = sa.Table(name, sa.MetaData(schema=self._serving_schema))
+        stable = sa.Table(name, sa.MetaData(schema=self.serving_schema))
         preparer = connection.dialect.identifier_preparer
         columns = ", ".join(preparer.quote(c) for c in view.columns)
         target, source = preparer.format_table(stable), preparer.format_table(view.view)
-        grants = connection.execute(_GRANTS, {"schema": self._serving_schema, "view": name}).all()
+        grants = connection.execute(_GRANTS, {"schema": self.serving_schema, "view": name}).all()
         connection.execute(sa.text(f"DROP VIEW IF EXISTS {target}"))
         connection.execute(sa.text(f"CREATE VIEW {target} AS SELECT {columns} FROM {source}"))  # noqa: S608
         for grantee, privilege in grants:

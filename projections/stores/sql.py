@@ -18,6 +18,7 @@ import stamina
 
 from eventstore.backends.sql.engines import refuse_writes
 from eventstore.shown_urls import shown_url
+from projections.declaring.columns import ColumnType
 from projections.declaring.group import ProjectionGroup
 from projections.errors import InvalidDefinition, KeyNotUnique, ProjectionError, ViewInUse
 from projections.planning.planner import plan
@@ -49,6 +50,7 @@ class TableStore(ABC):
     """State and views of projection groups in one database, generation by generation, and the runs that keep them."""
 
     dialect: ClassVar[Dialect]
+    serving_schema: str | None = None  # where the stable view names live
     minus: ClassVar[Callable[..., sa.CompoundSelect[Any]]]
     """How this database subtracts one set of rows from another."""
 
@@ -168,6 +170,16 @@ class TableStore(ABC):
     def space(self, run: Run) -> NameSpace:
         """Where the tables of a generation belong."""
         return self.dialect.name_space(generation_name(run.group, run.generation))
+
+    def create_table(self, name: str, columns: Mapping[str, ColumnType]) -> sa.Table:
+        """Create a table of a user's, next to the views; raises InvalidDefinition if its name is taken."""
+        typed = (sa.Column(column, self.dialect.column_type(kind)) for column, kind in columns.items())
+        table = sa.Table(name, sa.MetaData(schema=self.serving_schema), *typed)
+        with self.transaction() as connection:
+            if (existing := self._named(connection, name)) is not None:
+                raise _name_taken(f"table {name!r}", existing, place=self.place)
+            table.create(connection)
+        return table
 
     def claim(self, run: Run) -> Run:
         """Take the run over: any other holder's next commit fails."""
@@ -331,7 +343,7 @@ class TableStore(ABC):
         for view in group.views:  # those that are only read by others have no stable name
             existing = self._named(connection, view.name)
             if existing is not None and not existing.is_of(group.name):
-                raise _name_taken(view.name, existing, place=self.place)
+                raise _name_taken(f"view {view.name!r}", existing, place=self.place)
 
     def let_go(self, run: Run, layout: GenerationLayout, *, before: int, most: int) -> Mapping[str, int]:
         """By the entries of deletions, which are in the order of time."""
@@ -524,10 +536,10 @@ def _loaded_twice(table: str, generation: str) -> KeyNotUnique:
     )
 
 
-def _name_taken(name: str, existing: Named, *, place: str) -> InvalidDefinition:
+def _name_taken(named: str, existing: Named, *, place: str) -> InvalidDefinition:
     owner = f", which shows {existing.generation}" if existing.generation else ""
     return InvalidDefinition(
-        f"view {name!r} has the name of a {existing.kind} of this database{owner}",
-        remedy="rename the view, or keep the views in a database of their own",
+        f"{named} has the name of a {existing.kind} of this database{owner}",
+        remedy="give another name, or use a database of its own",
         place=place,
     )

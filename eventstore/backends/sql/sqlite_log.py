@@ -8,6 +8,7 @@ no smaller one still to come.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -21,6 +22,7 @@ from eventstore.errors import TopicMissing
 from eventstore.schema_registry import RegisteredSchema
 
 PARTITION: Final = 0
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _PAGE: Final = 20_000  # rows at a time: some 4 MB of events
 _ORDER_XID: Final = 0  # of every event on SQLite; named, because the index of a category has it before the position
 
@@ -50,6 +52,25 @@ class SqliteLog(Closing):
         with self._database.statement() as connection:
             rows = connection.execute(parts[0] if len(parts) == 1 else sa.union_all(*parts))
             return {topic: {PARTITION: 0 if last is None else last + 1} for topic, last in rows}
+
+    def offsets_at(self, moment: datetime, topics: Sequence[str]) -> dict[str, dict[int, int]]:
+        """Return the offset of each topic's first record that is not older than a moment, or its end.
+
+        An event's time is that of its header, a change's that of its source.
+        """
+        ends = self.end_offsets(topics)
+        with self._database.statement() as connection:
+            firsts = {topic: connection.scalar(self._since(topic, moment)) for topic in topics}
+        return {topic: ends[topic] if first is None else {PARTITION: first} for topic, first in firsts.items()}
+
+    def _since(self, topic: str, moment: datetime) -> sa.Select[Any]:
+        table, ours = self._sources[topic]
+        if table is CHANGES:
+            micros = (moment - _EPOCH) // timedelta(microseconds=1)
+            recent = sa.func.json_extract(table.c.payload, "$.source.ts_ms") * 1000 >= micros
+        else:
+            recent = table.c.time >= moment.astimezone(UTC)
+        return sa.select(sa.func.min(table.c.position)).where(ours, recent)
 
     def records(self, topic: str, first: int, last: int) -> Iterator[Sequence[Record]]:
         """Yield a topic's records with offsets from `first` to before `last`, in their order, a page at a time."""

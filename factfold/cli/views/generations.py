@@ -12,20 +12,17 @@ import projections
 from eventstore.errors import DeclarationError, NotFound
 from factfold import on_demand
 from factfold.cli.options import Views, argument, definition, option
-from factfold.cli.show import Out, answer
+from factfold.cli.show import Out
 from factfold.cli.views.projections import (
     Group,
     Place,
     add_lag,
     app,
-    as_plain,
-    comparison_lines,
     load_group,
     open_log,
     opened_environment,
     opened_views,
     require_serving,
-    without_personal,
 )
 
 if TYPE_CHECKING:
@@ -144,17 +141,6 @@ def _row_line(row: Mapping[str, Any]) -> str:
 
 
 @app.command()
-def diff(group: Group, place: Place, out: Out) -> None:
-    """Compare the generation that was built with the serving one at equal offsets. Exit code 3 if a row differs."""
-    definition = load_group(group)
-    require_serving(place.views_url, definition.name)
-    with opened_environment(definition, place) as environment:
-        comparisons = without_personal(projections.diff(environment, definition), environment, definition)
-    out.show(as_plain(comparisons), comparison_lines(comparisons), indent=2)
-    answer(all(one.equal for one in comparisons.values()))
-
-
-@app.command()
 def cutover(group: Group, place: Place, out: Out) -> None:
     """Let the new generation serve, once it has reached the offsets of the serving one, which stays."""
     definition = load_group(group)
@@ -224,18 +210,18 @@ def as_of(
     out: Out,
 ) -> None:
     """Show the rows of a history that were valid at a time, without Spark."""
-    rows = projections.rows_as_of(views_url, load_group(group), view, _moment(at)).to_pylist()
-    out.show(rows, ("  ".join(f"{column}={_plain(value)}" for column, value in row.items()) for row in rows), indent=2)
+    rows = projections.rows_as_of(views_url, load_group(group), view, moment(at)).to_pylist()
+    out.show(rows, ("  ".join(f"{column}={plain(value)}" for column, value in row.items()) for row in rows), indent=2)
 
 
-def _moment(text: str) -> datetime:
+def moment(text: str) -> datetime:
     try:
         return datetime.fromisoformat(text)
     except ValueError:
         raise DeclarationError(f"{text!r} is no time", remedy="write it as 2026-11-26T12:00:00Z") from None
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """A value of a row, its times as ISO 8601 has them."""
     return value.isoformat() if isinstance(value, datetime) else value
 
@@ -268,8 +254,8 @@ def why(
         rows = on_demand.rows_behind(store, declared, generation, view, columns)
     if not rows:
         raise NotFound(f"{view} has no row of {' '.join(key)}", remedy="look at its rows, or at an earlier time")
-    found = [_behind(row) for row in rows]
-    out.show(found, map(_behind_line, found), indent=2)
+    found = [behind(row) for row in rows]
+    out.show(found, map(behind_line, found), indent=2)
 
 
 def _column_and_value(text: str) -> tuple[str, str]:
@@ -279,13 +265,13 @@ def _column_and_value(text: str) -> tuple[str, str]:
     return column, value
 
 
-def _behind(row: SourceRow) -> dict[str, Any]:
-    values = {column: _plain(value) for column, value in row.shown.items()}
+def behind(row: SourceRow) -> dict[str, Any]:
+    values = {column: plain(value) for column, value in row.shown.items()}
     place = {"topic": row.topic, "offset": row.offset, "stream": row.stream}
     return {"table": row.table, "reached": row.reached, "values": values, "deleted": row.deleted, **place}
 
 
-def _behind_line(row: Mapping[str, Any]) -> str:
+def behind_line(row: Mapping[str, Any]) -> str:
     values = ", ".join(f"{column}={value}" for column, value in row["values"].items())
     record = f"  (topic {row['topic']}, offset {row['offset']})" if row["topic"] else ""
     return f"{row['table']} by {row['reached']}: {'deleted' if row['deleted'] else values}{record}"

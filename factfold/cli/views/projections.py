@@ -122,10 +122,11 @@ def without_personal(
 
 
 def _masked(comparison: Compared, personal: Collection[str]) -> Compared:
-    return dataclasses.replace(comparison, differing=tuple(_masked_row(row, personal) for row in comparison.differing))
+    return dataclasses.replace(comparison, differing=tuple(masked_row(row, personal) for row in comparison.differing))
 
 
-def _masked_row(row: DifferingRow, personal: Collection[str]) -> DifferingRow:
+def masked_row(row: DifferingRow, personal: Collection[str]) -> DifferingRow:
+    """Return a differing row with personal columns masked, whether they differ or not."""
     one, other = row.one or {}, row.other or {}
     hidden = {*personal} - {*row.key}
     shown = {name: MASK if one.get(name) == other.get(name) else f"{MASK} (differs)" for name in hidden}
