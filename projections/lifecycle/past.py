@@ -13,7 +13,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
-from pyspark.sql import functions as F
 
 from projections.declaring.columns import shown
 from projections.declaring.group import ProjectionGroup
@@ -25,6 +24,7 @@ from projections.lifecycle.recomputing import ComputedRows, Recomputation, recom
 from projections.logs.offsets import OffsetRange, Offsets
 from projections.logs.ranges import open_boundaries
 from projections.spark.failures import analysed
+from projections.spark.picking import in_order
 from projections.spark.reading.completeness import require_complete
 from projections.spark.views.view_functions import view_columns
 from projections.stores.behind_rows import SourceRow, Walk
@@ -65,8 +65,7 @@ def read_view(
     """
     with _at(environment, group, at) as past:
         rows = _filtered(past, view, where)
-        key = [F.col(column) for column in past.group.view(view).key]
-        return (rows.orderBy(*key) if most is None else rows.orderBy(*key).limit(most)).toArrow()
+        return in_order(rows, past.group.view(view).key, most=most)
 
 
 def store_view(

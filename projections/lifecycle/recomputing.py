@@ -8,9 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-import sqlalchemy as sa
-from pyspark.sql import functions as F
-
 from projections.declaring.group import ERASURES, ProjectionGroup
 from projections.declaring.tables import Table
 from projections.declaring.views import View
@@ -20,12 +17,14 @@ from projections.logs.set_aside import SetAside
 from projections.spark.bulk import WholeTables, whole_tables
 from projections.spark.failures import described
 from projections.spark.judging import bad_records
+from projections.spark.picking import with_values
 from projections.spark.reading.records import from_the_beginning, require_inputs
 from projections.spark.views.view_functions import personal_columns, view_columns
 from projections.stores.behind_rows import Kinds, column_of, typed
 from projections.stores.roles import ViewColumns
 
 if TYPE_CHECKING:
+    import sqlalchemy as sa
     from pyspark.sql import DataFrame
 
 _LIMIT: Final = 20
@@ -94,21 +93,14 @@ class ComputedRows:
 
     def of_view(self, view: View, key: Mapping[str, Any]) -> list[dict[str, Any]]:
         """The rows of a view with a key."""
-        return _rows(self.past.view(view.name), self.typed(view, key))
+        return with_values(self.past.view(view.name), self.typed(view, key), most=_LIMIT)
 
     def of_table(self, table: Table, conditions: Mapping[str, Any]) -> list[dict[str, Any]]:
         """The rows of a table, deleted ones too."""
-        return _rows(self.past.tables.frame(self.past.group.name_of(table)), conditions)
+        return with_values(self.past.tables.frame(self.past.group.name_of(table)), conditions, most=_LIMIT)
 
     def personal(self, kind: Kinds, name: str, columns: Collection[str], key: Sequence[str]) -> tuple[str, ...]:
         """As the plan tells."""
         known = personal_columns(self.past.environment.spark, self.past.group)
         found = known[name] if kind == "views" else self.past.group.tables[name].personal
         return tuple(column for column in columns if column in found and column not in key)
-
-
-def _rows(frame: DataFrame, conditions: Mapping[str, Any]) -> list[dict[str, Any]]:
-    equal = [F.col(column).eqNullSafe(F.lit(value)) for column, value in conditions.items()]
-    for condition in equal:
-        frame = frame.where(condition)
-    return [row.asDict() for row in frame.limit(_LIMIT).collect()]

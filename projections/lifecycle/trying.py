@@ -7,13 +7,12 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F
-
 from projections.declaring.group import ProjectionGroup
 from projections.environment import Environment
 from projections.lifecycle.recomputing import Recomputation, recomputed
 from projections.logs.offsets import Offsets
-from projections.spark.exchange import fetched, few_rows, in_table_order
+from projections.spark.exchange import fetched
+from projections.spark.picking import with_keys
 from projections.spark.views.view_functions import view_columns
 from projections.stores.comparison import Copies
 from projections.stores.layout import ViewLayout
@@ -117,9 +116,7 @@ def _of_keys(again: Recomputation, frame: DataFrame, place: ViewLayout) -> DataF
     """The rows whose key is in the copy of the serving view."""
     columns = {column: place.columns[column] for column in place.definition.key}
     stored = fetched(again.environment.store.target(place.live_copy), columns)
-    keys = in_table_order(few_rows(again.environment.small, stored), columns)
-    same = [frame[column].eqNullSafe(keys[column]) for column in columns]
-    return frame.join(F.broadcast(keys), same, "left_semi")
+    return with_keys(frame, stored, columns, again.environment.small)
 
 
 def _changed_columns(
