@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
 from eventstore.errors import FactfoldError
 from factfold import on_demand
+from factfold.cli.events.store import existing_store
 from factfold.cli.show import Tell
 from factfold.console.definitions import Definitions
 from factfold.console.parts import Places
@@ -18,6 +20,8 @@ from factfold.stack.java import require_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from eventstore import SqlEventStore
 
 
 class Level(StrEnum):
@@ -60,7 +64,7 @@ class Checked:
     """What is checked: the definitions of a service, the addresses of its data, and how much of it is read.
 
     ``sample`` is the number of events of a category at most, None for all. Clients are closed with ``opened``.
-    ``session`` starts Spark, which ends with it too.
+    ``session`` starts Spark, which ends with it too. ``connectors`` names their declaration.
     """
 
     definitions: Definitions
@@ -68,7 +72,22 @@ class Checked:
     opened: ExitStack
     sample: int | None = None
     session: Callable[[ExitStack], SparkSession] = open_spark
+    connectors: str | None = None
     tell: Tell = field(default=lambda *_: None)
+
+    @cached_property
+    def store(self) -> SqlEventStore | None:
+        """The event store, which takes no writes. None if none is named."""
+        if (url := self.places.store_url) is None:
+            return None
+        store = self.opened.enter_context(existing_store(url, self.places.store_schema))
+        on_demand.refuse_writes(store.engine)
+        return store
+
+    @property
+    def is_embedded(self) -> bool:
+        """Whether all is in a SQLite file: there are no connectors."""
+        return (self.places.store_url or self.places.views_url or "").startswith("sqlite")
 
 
 Check: TypeAlias = Callable[[Checked], Iterable[Finding]]
@@ -81,7 +100,9 @@ def findings_of(checked: Checked, checks: Iterable[tuple[str, Check]]) -> Iterat
     """
     if problems := checked.definitions.problems:
         for problem in problems:
-            yield Finding(Level.RED, f"module {problem.place}", problem.cause, "correct it", "module-broken")
+            yield Finding(
+                Level.RED, f"module {problem.place}", problem.cause.partition("\n")[0], "correct it", "module-broken"
+            )
         yield Finding(Level.UNKNOWN, "all else", "the code cannot be imported", "correct it, and check again")
         return
     yield Finding(Level.GREEN, "code", f"{checked.definitions.count} definitions can be imported")

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from eventstore.errors import FactfoldError
 from eventstore.schema_check import check_schemas, dropped_fields
 from factfold import on_demand
-from factfold.cli.events.store import existing_store
 from factfold.preflight.findings import Checked, Finding, Level
 
 if TYPE_CHECKING:
@@ -23,11 +22,9 @@ _EACH = 1000  # events between two steps of the bar
 
 def stored(checked: Checked) -> Iterator[Finding]:
     """The tables have this release's version, and the code takes in what is stored."""
-    if (url := checked.places.store_url) is None:
+    if (store := checked.store) is None:
         yield Finding(Level.UNKNOWN, "event store", "no event store is named", "give --store-url")
         return
-    store = checked.opened.enter_context(existing_store(url, checked.places.store_schema))
-    on_demand.refuse_writes(store.engine)
     version = store.version()
     if not version.is_current:
         yield Finding(

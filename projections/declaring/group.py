@@ -305,6 +305,11 @@ class ProjectionGroup:
         return tuple(dict.fromkeys(t.topic for t in self.tables.values() if t.is_avro))
 
     @property
+    def filled(self) -> tuple[str, ...]:
+        """The topics that its views fill."""
+        return tuple(topic.name for topic in topics_of(self.all_views))
+
+    @property
     def history_topics(self) -> tuple[str, ...]:
         """The topics that must retain every change, because versions are read from them."""
         return tuple(dict.fromkeys(t.topic for t in self.tables.values() if t.holds_versions))

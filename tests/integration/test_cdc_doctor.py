@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -21,6 +22,7 @@ from eventstore import Settings, SqlEventStore
 from eventstore.topics import SCHEMAS_TOPIC as SCHEMAS
 from projections import ProjectionGroup, Table, view
 from projections.stores.compared import captured_models
+from tests.commands import factfold
 from tests.integration.conftest import Captured
 from tests.rows import each_row
 
@@ -105,6 +107,25 @@ def test_a_fault_is_found_and_its_remedy_heals_it(
         (found,) = unwell(shop, source)
         assert (found.severity, words.format(**names(shop, source)) in found.result) == (severity, True)
         shop.run(found.remedy)
+
+
+def test_a_missing_privilege_keeps_a_service_from_being_deployed(
+    shop: Any, source: Any, monkeypatch: pytest.MonkeyPatch, connect: cdc.ConnectClient
+) -> None:
+    module = type(sys)("declared_here")
+    module.source = source  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "declared_here", module)
+    monkeypatch.setenv("FACTFOLD_SOURCE_URL", shop.engine.url.render_as_string(hide_password=False))
+    words = ("preflight", "tests.integration.booking", "--connectors", "declared_here:source")
+    with planted(shop, source, "REVOKE SELECT ON items FROM {role}"):
+        found = factfold(*words, "--connect-url", connect.url)
+        assert found.exit_code == 3
+        assert f"red         connector {source.name}: " in found.stdout
+        assert "may not SELECT from public.items" in found.stdout
+        shop.run(f"GRANT SELECT ON items TO {source.user}")
+    found = factfold(*words, "--connect-url", "http://127.0.0.1:9")  # where nothing listens
+    assert found.exit_code == 0
+    assert f"yellow      connector {source.name}: worker: " in found.stdout
 
 
 # severity, what the finding says, a part of its remedy, what plants it, what heals it

@@ -23,10 +23,9 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Annotated
 
-from eventstore import Aggregate, Default, Personal, command, event, subscription
+from eventstore import Aggregate, Personal, command, event, subscription
 from eventstore.processes import Process, reacts, starts, times_out
-from projections import ProjectionGroup, Table, on, view
-from projections.declaring.views import Reference
+from projections import branches, field
 
 
 class Way(StrEnum):
@@ -72,6 +71,23 @@ class Person(Aggregate):
 
     def on_registered(self, event: Registered) -> None:
         self.name = event.name
+
+
+class Ticket(Aggregate):
+    @event
+    class Opened:
+        weight: int
+
+
+ticket_branches = branches(Ticket, {"big": field("weight") > 100, "huge": field("weight") > 900}, otherwise="rest")
+
+
+@subscription("ticket.big", group="reviews", guarantee="at-least-once")
+def review(event: Ticket.Opened) -> None: ...
+
+
+@subscription("ticket.huge", group="calls", guarantee="at-least-once")
+def call(event: Ticket.Opened) -> None: ...
 
 
 class Payment(Process, sends=[Order]):
@@ -121,6 +137,20 @@ PLANTED = {
         "process payment: 1 instances wait, such as o2, and version 1 of the code lacks timer payment",
     ),
     "process version gone": ("sends=[Order])", "sends=[Order], version=2)", "red", "lacks version 1 of its code"),
+    "unhandled event type": (
+        "    class Paid:", "    class Returned:\n        why: str\n\n    @event\n    class Paid:", "yellow",
+        "event type order.returned: no view, subscription or process reads it",
+    ),
+    "topic that nothing fills": (
+        '"ticket.huge", group', '"ticket.vast", group', "not checked", "topics ticket.vast: nothing here fills them"
+    ),
+    "branch that nothing reads": (
+        '"ticket.huge", group', '"ticket.big", group', "yellow", "topic ticket.huge: nothing here reads it"
+    ),
+    "handler of a type that does not come": (
+        "def call(event: Ticket.Opened)", "def call(event: Order.Placed)", "yellow",
+        "subscription calls: it handles order.placed, which comes by order and not by ticket.huge",
+    ),
     "module that does not import": ("class Way(StrEnum)", "class Way(Missing)", "red", "module broken_"),
 }  # fmt: skip
 

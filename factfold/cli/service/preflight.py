@@ -15,11 +15,17 @@ from factfold.cli.running import brokers_are_named
 from factfold.cli.show import Out, answer, progress
 from factfold.console.definitions import find_definitions
 from factfold.console.parts import Places
+from factfold.preflight.delivery import connectors, delivery
 from factfold.preflight.findings import Check, Checked, Finding, Level, findings_of
 from factfold.preflight.stored import stored
 from factfold.preflight.views import views
 
-_CHECKS: Final[tuple[tuple[str, Check], ...]] = (("event store", stored), ("views", views))
+_CHECKS: Final[tuple[tuple[str, Check], ...]] = (
+    ("event store", stored),
+    ("connectors", connectors),
+    ("delivery", delivery),
+    ("views", views),
+)
 
 
 def preflight(
@@ -34,6 +40,9 @@ def preflight(
     sides: Sides,
     out: Out,
     views_url: Annotated[str | None, setting("--views-url", "Where the views are.")] = None,
+    declared: Annotated[
+        str | None, option("--connectors", "The connectors: a .toml file, or module:attribute.")
+    ] = None,
     sample: Annotated[
         int | None, option("--sample", "Read so many events of each category at most. Default: all.", min=1)
     ] = None,
@@ -49,7 +58,7 @@ def preflight(
         source_url=sides.source_url, kafka=brokers_are_named(),
     )  # fmt: skip
     with ExitStack() as opened, progress("preflight") as tell:
-        checked = Checked(find_definitions(targets), places, opened, sample, tell=tell)
+        checked = Checked(find_definitions(targets), places, opened, sample, connectors=declared, tell=tell)
         findings = list(findings_of(checked, _CHECKS))
     counts = Counter(one.level for one in findings)
     safe = not counts[Level.RED]

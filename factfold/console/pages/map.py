@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Final, Literal
 
-from factfold.console.definitions import Definitions
+from factfold.console.definitions import Definitions, topics_of
 from factfold.console.page import Page, Query
 from factfold.console.pages.connectors import CONNECTORS, ConnectorState
 from factfold.console.pages.overview import Watched, overview
@@ -21,7 +21,6 @@ from factfold.console.pages.standing import (
     BranchesState,
     GroupState,
     declared_groups,
-    topics_of,
 )
 from factfold.console.pages.subscriptions import SUBSCRIPTIONS, SubscriptionState
 from factfold.console.parts import Problem

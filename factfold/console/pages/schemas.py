@@ -2,33 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from eventstore.errors import NotFound
 from eventstore.schema_check import check_schemas
-from factfold.console.definitions import Definitions
+from factfold.console.definitions import Definitions, ReadBy, readers_of, topics_of
 from factfold.console.page import Page, Query
-from factfold.console.pages.standing import SCHEMAS, STORE, topics_of
+from factfold.console.pages.standing import SCHEMAS, STORE
 from factfold.console.parts import Problem
 from factfold.console.sources import Look
 
 if TYPE_CHECKING:
-    from eventstore import Subscription
     from eventstore.schema_check import SchemaCheck
     from eventstore.schema_registry import RegisteredSchema
 
 Change = Literal["added", "removed", "changed"]
-
-
-@dataclass(frozen=True, slots=True)
-class ReadBy:
-    """A part of the service that takes events of a type."""
-
-    kind: str
-    name: str
-    target: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,41 +200,6 @@ def _composed(avro: dict[str, Any]) -> str:
 
 def _named(field: Mapping[str, Any]) -> str:
     return f"{field['name']} {said(field['type'])}"
-
-
-def readers_of(definitions: Definitions, topics: Mapping[str, str], name: str) -> Iterator[ReadBy]:
-    """Yield what takes events of a type: groups, branches, subscriptions, processes."""
-    category = name.rpartition(".")[0]
-    come_by = {topics.get(category, category)}
-    for target, group in definitions.groups.items():
-        for table, declared in group.tables.items():
-            if _takes(declared, name, category):
-                yield ReadBy("group", f"{group.name}.{table}", target)
-    for target, branches in definitions.branches.items():
-        if branches.aggregate.category == category:
-            come_by |= set(branches.topics.values())
-            yield ReadBy("branches", branches.topic, target)
-    for target, one in definitions.subscriptions.items():
-        if _handles(one, name, come_by):
-            yield ReadBy("subscription", one.group, target)
-    for target, process in definitions.processes.items():
-        if name in process.reactions.kinds:
-            yield ReadBy("process", process.category, target)
-
-
-def _handles(one: Subscription[..., Any], name: str, topics: Collection[str]) -> bool:
-    """Whether a handler takes a type: it names it, or takes every event and reads a topic that the type comes by."""
-    if one.signature.types is not None:
-        return name in one.signature.types
-    return not set(one.chosen(topics)).isdisjoint(topics)
-
-
-def _takes(table: Any, name: str, category: str) -> bool:
-    """Whether a table is made of a type: of some types of its aggregate, or of all of them."""
-    aggregate, events = getattr(table, "aggregate", None), getattr(table, "events", None)
-    if aggregate is None or aggregate.category != category:
-        return False
-    return events is None or name in {kind.name for kind in events}
 
 
 PAGE: Final = Page("schemas", "Schemas", schemas)

@@ -166,14 +166,6 @@ def read_store(clients: Clients) -> StoreStanding:
     return standing
 
 
-def topics_of(definitions: Definitions, store: StoreStanding | None) -> dict[str, str]:
-    """Return the topic of each category, as the store has it; what it does not have yet as its definitions say."""
-    tables = (table for group in definitions.groups.values() for table in group.tables.values())
-    events = (table for table in tables if getattr(table, "aggregate", None) is not None)
-    declared = {table.aggregate.category: table.topic for table in events}  # type: ignore[attr-defined]
-    return declared | ({one.name: one.topic for one in store.categories} if store else {})
-
-
 def read_schemas(clients: Clients) -> tuple[RegisteredSchema, ...]:
     """Return every registered schema."""
     return tuple(clients.store.schemas())
