@@ -31,7 +31,7 @@ from eventstore.delivery.source import masked_traceback
 from eventstore.errors import FactfoldError, NotFound
 from factfold.cli.show import as_json
 from factfold.console.page import Action, Outcome, Page, Query
-from factfold.console.pages import connectors, letters, overview, schemas, stream, subscriptions, view
+from factfold.console.pages import connectors, letters, overview, preflight, schemas, stream, subscriptions, view
 from factfold.console.pages import map as map_page
 from factfold.console.pages.overview import WATCHED
 from factfold.console.parts import Problem
@@ -88,7 +88,7 @@ class Audit:
 
 
 # In the order of the navigation. A page is one module, and one name here.
-_MODULES: Final = (overview, map_page, view, stream, connectors, subscriptions, letters, schemas)
+_MODULES: Final = (overview, map_page, view, stream, connectors, subscriptions, letters, schemas, preflight)
 PAGES: Final[tuple[Page, ...]] = tuple(module.PAGE for module in _MODULES)
 
 SAMPLE_SECONDS: Final = 10.0  # between two samples of trends while no page is open

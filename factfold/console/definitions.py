@@ -31,6 +31,7 @@ class Definitions:
     processes: dict[str, type[Process]] = field(default_factory=dict)
     aggregates: dict[str, type[Aggregate]] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
+    targets: tuple[str, ...] = ()
 
     def group(self, name: str) -> tuple[str, ProjectionGroup] | None:
         """Return the target and the definition of a projection group, None for one that is not declared here."""
@@ -67,7 +68,7 @@ def find_definitions(targets: Sequence[str]) -> Definitions:
     Raises:
         DeclarationError: If a target names nothing, or a named module cannot be imported.
     """
-    definitions = Definitions()
+    definitions = Definitions(targets=tuple(targets))
     for target in targets:
         module, _, name = target.partition(":")
         if name:

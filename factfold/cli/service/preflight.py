@@ -41,7 +41,7 @@ def preflight(
     out: Out,
     views_url: Annotated[str | None, setting("--views-url", "Where the views are.")] = None,
     declared: Annotated[
-        str | None, option("--connectors", "The connectors: a .toml file, or module:attribute.")
+        str | None, option("--connectors", "The connectors, as cdc plan takes them.")
     ] = None,
     sample: Annotated[
         int | None, option("--sample", "Read so many events of each category at most. Default: all.", min=1)
@@ -62,7 +62,7 @@ def preflight(
         findings = list(findings_of(checked, _CHECKS))
     counts = Counter(one.level for one in findings)
     safe = not counts[Level.RED]
-    out.show({"safe": safe, "findings": findings}, _lines(findings, counts, every=every), indent=2)
+    out.show({"safe": safe, "findings": findings}, _lines(findings, counts, every=every))
     answer(safe)
 
 

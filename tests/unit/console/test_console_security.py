@@ -23,7 +23,7 @@ from tests.unit.console.conftest import HOST, ORIGIN, PORT, Browser
 
 PAGES = ["/", "/map", "/view", "/view?group=teashop&view=order_details&key.order_id=o2", "/schemas",
          "/schemas?type=order.placed", "/stream", "/stream?stream=order-o2&at=0", "/connectors", "/letters",
-         "/subscriptions", "/subscriptions?group=reviews", "/subscriptions?process=payment"]  # fmt: skip
+         "/subscriptions", "/subscriptions?group=reviews", "/subscriptions?process=payment", "/preflight"]  # fmt: skip
 STATIC = files("factfold.console") / "static"
 
 
