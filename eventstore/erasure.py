@@ -13,12 +13,14 @@ from __future__ import annotations
 
 import base64
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 from uuid import UUID
 
 from eventstore.errors import DeclarationError, InvalidSeal, KeysMissing
+from eventstore.fields.plain_json import dump_plain, load_plain
 from eventstore.identifiers import check_subject, require_type
 from eventstore.personal.sealing import (
     DataKey,
@@ -35,6 +37,7 @@ from eventstore.personal.sealing import (
     subject_of,
 )
 from eventstore.schema_registry import RegisteredSchema
+from eventstore.store import RecordedCommand
 
 if TYPE_CHECKING:
     from eventstore.event_types import EventType
@@ -210,17 +213,9 @@ class PersonalData:
     def __init__(self, keys: KeyStore | None) -> None:
         self._keys = keys
 
-    def sealer(self, subjects: Collection[str]) -> Callable[[EventType, object, Origin], bytes]:
+    def sealer(self, subjects: Collection[str]) -> Sealer:
         """Return what encodes events (type, object, where it will stand) about these subjects; KeysMissing."""
-        keys = self._held().keys_for(subjects) if subjects else {}
-
-        def encode(kind: EventType, event: object, origin: Origin) -> bytes:
-            def sealed(subject: str, name: str, clear: bytes) -> bytes:
-                return seal(keys[subject], binding(kind.name, name, origin, subject), clear)
-
-            return kind.encode_sealed(event, origin.aggregate_id, sealed)
-
-        return encode
+        return Sealer(self._held().keys_for(subjects) if subjects else {})
 
     def disclose(self, decoded: Sequence[Decoded]) -> list[dict[str, Any]]:
         """Return the values of decoded events, `Disclosed` where some are personal: the clear ones, or placeholders.
@@ -242,11 +237,28 @@ class PersonalData:
 
     def opened(self, sealed: Sequence[SealedField]) -> list[Any]:
         """Return the plain values of sealed fields; `Erased` where those are. InvalidSeal, KeysMissing."""
+        return [_clear(field, body) for field, body in zip(sealed, self._bodies(sealed), strict=True)]
+
+    def commands(self, stored: Mapping[UUID, tuple[str, str]]) -> dict[UUID, RecordedCommand]:
+        """Return stored commands, each with its stream, by the ids of their events; the errors of `opened`."""
+        read = {one: (load_plain(text), Origin(stream, one.hex)) for one, (text, stream) in stored.items()}
+        sealed = [one for values, origin in read.values() for one in _sealed_in(values, origin)]
+        opened = iter(self._bodies(sealed))
+        commands = {}
+        for one, (values, _) in read.items():
+            personal = {name: _argument(next(opened)) for name in values["sealed"]}
+            subjects = {name: subject for name, (subject, _) in values["sealed"].items()}
+            commands[one] = RecordedCommand(values["name"], {**values["arguments"], **personal}, subjects)
+        return commands
+
+    def _bodies(self, sealed: Sequence[SealedField]) -> list[bytes | None]:
+        """Decrypt sealed values; None for those of erased subjects."""
         if not sealed:
             return []
         ids = [field.key_id for field in sealed]
         keys = self._held().keys(set(ids))
-        return [_clear(field, key_id, keys) for field, key_id in zip(sealed, ids, strict=True)]
+        found = [_key_of(field, key_id, keys) for field, key_id in zip(sealed, ids, strict=True)]
+        return [None if key is None else field.opened(key) for field, key in zip(sealed, found, strict=True)]
 
     def _held(self) -> KeyStore:
         if self._keys is not None:
@@ -255,6 +267,39 @@ class PersonalData:
             "an event has personal fields, and there are no keys to seal them with",
             remedy="give the store master keys: SqlEventStore(url, keys=MasterKeys.parse(…)), or a KeyStore",
         )
+
+
+class Sealer:
+    """Encodes events and commands about subjects, under their keys."""
+
+    def __init__(self, keys: Mapping[str, DataKey]) -> None:
+        self._keys = keys
+
+    def __call__(self, kind: EventType, event: object, origin: Origin) -> bytes:
+        """Encode an event, its personal fields sealed."""
+        return kind.encode_sealed(event, origin.aggregate_id, partial(self._sealed, kind.name, origin))
+
+    def command(self, command: RecordedCommand, origin: Origin) -> str:
+        """Return a command as JSON, its personal arguments sealed for its first event."""
+        values, subjects = command.arguments, command.subjects
+        clear = {name: value for name, value in values.items() if name not in subjects}
+        sealed = {
+            name: (subject, self._sealed(command.name, origin, subject, name, dump_plain(values[name]).encode()))
+            for name, subject in subjects.items()
+        }
+        return dump_plain({"name": command.name, "arguments": clear, "sealed": {n: list(s) for n, s in sealed.items()}})
+
+    def _sealed(self, kind: str, origin: Origin, subject: str, name: str, clear: bytes) -> bytes:
+        return seal(self._keys[subject], binding(kind, name, origin, subject), clear)
+
+
+def keys_of_command(text: str) -> set[tuple[UUID, str]]:
+    """Return the keys that a stored command is sealed under, with their subjects; InvalidEventData, InvalidSeal."""
+    values = load_plain(text)
+    if not isinstance(values["arguments"], dict):
+        raise TypeError("a command has no arguments")
+    sealed = values["sealed"].values()
+    return {(key_id_of(value, values["name"]), check_subject(subject)) for subject, value in sealed}
 
 
 def subjects_in(schema: RegisteredSchema, values: Mapping[str, Any], aggregate_id: str) -> set[str]:
@@ -285,15 +330,27 @@ def _disclosed(values: Mapping[str, Any], clear: Mapping[str, Any], schema: Regi
     return Disclosed({**values, **clear, **erased}, erased, schema.personal)
 
 
-def _clear(field: SealedField, key_id: UUID, keys: Mapping[UUID, DataKey | None]) -> Any:
+def _sealed_in(values: Mapping[str, Any], origin: Origin) -> list[SealedField]:
+    schema, sealed = RegisteredSchema(0, values["name"], {}), values["sealed"].items()
+    return [SealedField(schema, name, value, binding(schema.name, name, origin, s)) for name, (s, value) in sealed]
+
+
+def _argument(body: bytes | None) -> Any:
+    return Erased(None) if body is None else load_plain(body.decode())
+
+
+def _key_of(field: SealedField, key_id: UUID, keys: Mapping[UUID, DataKey | None]) -> DataKey | None:
+    if key_id in keys:
+        return keys[key_id]
+    raise InvalidSeal(
+        f"the key {key_id} of {field.place} was never in this key store",
+        remedy="read with the key store of the service that wrote the event",
+        place=field.place,
+    )
+
+
+def _clear(field: SealedField, body: bytes | None) -> Any:
     from eventstore.fields.serialization import decode_value, placeholder  # fastavro is loaded with the first value
 
     declared = field.schema.personal[field.name]
-    if key_id not in keys:
-        raise InvalidSeal(
-            f"the key {key_id} of {field.place} was never in this key store",
-            remedy="read with the key store of the service that wrote the event",
-            place=field.place,
-        )
-    key = keys[key_id]
-    return Erased(placeholder(declared)) if key is None else decode_value(declared["personal"], field.opened(key))
+    return Erased(placeholder(declared)) if body is None else decode_value(declared["personal"], body)

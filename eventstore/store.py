@@ -113,6 +113,25 @@ class Command:
 
 
 @dataclass(frozen=True, slots=True)
+class RecordedCommand:
+    """A command as it is stored with its first event, for `decide_again`.
+
+    Attributes:
+        name: The command, `category.method`.
+        arguments: Its arguments as plain values, by name. One of an erased person is `Erased`.
+        subjects: The subject of each personal argument, by the argument's name. These are stored sealed.
+
+    Examples:
+        >>> store.commands_of([event.id])[event.id].name
+        'order.place'
+    """
+
+    name: str
+    arguments: Mapping[str, Any]
+    subjects: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class NewEvent:
     """An event to append under an id, or with metadata, of the caller's choice.
 
@@ -120,6 +139,7 @@ class NewEvent:
         event: An object of an event class.
         id: The event's id, by default a new one. Repeating an append under the same ids returns the first result.
         metadata: The event's metadata, by default that of the append.
+        command: The command to store with the event, which is the first one that it led to.
 
     Examples:
         >>> placed = Order.Placed(customer_id=7, quantity=2)
@@ -130,6 +150,7 @@ class NewEvent:
     event: object
     id: UUID | None = None
     metadata: Metadata | None = None
+    command: RecordedCommand | None = None
 
     def __post_init__(self) -> None:
         require_metadata(self.metadata)

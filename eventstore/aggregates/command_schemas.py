@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from types import SimpleNamespace
-from typing import Any, Final, get_type_hints
+from typing import TYPE_CHECKING, Any, Final, get_type_hints
 
 from pydantic import TypeAdapter
 from pydantic.errors import PydanticUserError
 
-from eventstore.errors import DeclarationError, InvalidEventData
+from eventstore.errors import DeclarationError, InvalidEventData, UnsupportedFieldType
 from eventstore.fields.conversions import MISFITS
 from eventstore.fields.field_compilation import compile_hints
 from eventstore.fields.field_types import Field
 from eventstore.fields.plain_json import dump_plain, load_plain
+from eventstore.identifiers import check_subject
+from eventstore.store import Command, RecordedCommand
+
+if TYPE_CHECKING:
+    from eventstore.aggregates.aggregate import Aggregate
+    from eventstore.personal.sealing import Personal
 
 Schema = dict[str, Any]
 _MANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -79,8 +85,47 @@ def _schema(hint: Any, command: str) -> tuple[Schema, dict[str, Schema]]:
 
 def encode_arguments(command: Callable[..., object], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
     """Return arguments as JSON; InvalidEventData for one that does not fit, the errors of `parameters_of`."""
-    name, given, fields = command.__qualname__, given_arguments(command, args, kwargs), parameters_of(command)
-    return dump_plain({key: _converted(fields[key], fields[key].type.plain, v, name) for key, v in given.items()})
+    if marked := [name for name, field in parameters_of(command).items() if field.personal is not None]:
+        raise UnsupportedFieldType(
+            f"argument {marked[0]} of {command.__qualname__} is personal, and it would be stored in the clear",
+            remedy="schedule a command that takes the id of the person, and read the value when it is sent",
+            place=f"{command.__qualname__}.{marked[0]}",
+        )
+    return dump_plain(_plain(command, given_arguments(command, args, kwargs)))
+
+
+def _plain(command: Callable[..., object], given: Mapping[str, Any]) -> dict[str, Any]:
+    fields, name = parameters_of(command), command.__qualname__
+    return {key: _converted(fields[key], fields[key].type.plain, value, name) for key, value in given.items()}
+
+
+def recorded_command(message: Command, kind: type[Aggregate], emitted: Sequence[object]) -> RecordedCommand:
+    """Return a command to be stored with the events that it led to; the errors of `encode_arguments`.
+
+    An argument is personal if it is marked, or has the name of a personal field of the aggregate's events. Its subject
+    is another argument, or a field of these events.
+    """
+    command = kind.commands[message.name.rpartition(".")[2]]
+    events = (field for event_type in kind.event_types.values() for field in event_type.personal)
+    marks = {field.name: field.personal for field in (*events, *parameters_of(command).values()) if field.personal}
+    given = message.arguments
+    subjects = {name: _subject(message, marks[name], name, emitted) for name in given if name in marks}
+    return RecordedCommand(message.name, _plain(command, given), subjects)
+
+
+def _subject(message: Command, mark: Personal, name: str, emitted: Sequence[object]) -> str:
+    named, subject = mark.subject, message.arguments.get(mark.subject or "")
+    if named is None:
+        subject = message.stream.partition("-")[2]
+    elif subject in (None, ""):
+        subject = next((getattr(event, named) for event in emitted if hasattr(event, named)), None)
+    if subject in (None, ""):
+        raise InvalidEventData(
+            f"argument {name} of {message.name} is personal, and neither the command nor its events say {named}",
+            remedy=f"give the command an argument {named}, or mark {name} with the subject that it has",
+            place=f"{message.name}.{name}",
+        )
+    return check_subject(str(subject), place=f"{message.name}.{name}")
 
 
 def given_arguments(command: Callable[..., object], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -98,7 +143,12 @@ def given_arguments(command: Callable[..., object], args: tuple[Any, ...], kwarg
 
 def decode_arguments(command: Callable[..., object], text: str) -> dict[str, Any]:
     """Return what `encode_arguments` wrote; InvalidEventData where the command takes it no more."""
-    name, fields, arguments = command.__qualname__, parameters_of(command), load_plain(text)
+    return arguments_of(command, load_plain(text))
+
+
+def arguments_of(command: Callable[..., object], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return plain arguments as the command takes them; InvalidEventData where it takes them no more."""
+    name, fields = command.__qualname__, parameters_of(command)
     if unknown := arguments.keys() - fields.keys():
         raise InvalidEventData(
             f"{name} takes no argument {min(unknown)!r}, which a stored command has",
@@ -115,7 +165,7 @@ def parameters_of(command: Callable[..., object]) -> Mapping[str, Field]:
     for parameter in parameters:
         if parameter.kind not in _BY_NAME or parameter.annotation is inspect.Parameter.empty:
             raise DeclarationError(
-                f"{command.__qualname__} cannot be sent later: its parameter {parameter} has no name or no type",
+                f"{command.__qualname__} cannot be stored: its parameter {parameter} has no name or no type",
                 remedy="name and annotate each parameter, for example order_id: str",
                 place=command.__qualname__,
             )
@@ -123,12 +173,12 @@ def parameters_of(command: Callable[..., object]) -> Mapping[str, Field]:
         hints = get_type_hints(command, include_extras=True)
     except NameError as error:
         raise DeclarationError(
-            f"{command.__qualname__} cannot be sent later: a type of its parameters cannot be found: {error}",
+            f"{command.__qualname__} cannot be stored: a type of its parameters cannot be found: {error}",
             remedy="import the type in the module of the command",
             place=command.__qualname__,
         ) from None
     parameter_hints = {parameter.name: hints[parameter.name] for parameter in parameters}
-    fields = compile_hints(parameter_hints, owner=command.__qualname__, namespace="command")
+    fields = compile_hints(parameter_hints, owner=command.__qualname__, namespace="command", personal=True)
     return dict(zip(parameter_hints, fields, strict=True))
 
 
@@ -140,4 +190,4 @@ def _converted(field: Field, convert: Callable[[Any], Any], value: Any, owner: s
             f"a {type(value).__name__} does not fit argument {field.name} of {owner}",
             remedy="give the argument a value of its declared type",
             place=f"{owner}.{field.name}",
-        ) from error
+        ) from (error if field.personal is None else None)  # whose text may show the value

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from copy import deepcopy
 from dataclasses import KW_ONLY, dataclass, fields, replace
 from functools import partial
 from itertools import takewhile
@@ -15,7 +16,7 @@ import stamina
 import structlog
 
 from eventstore.aggregates.aggregate import Aggregate, aggregate_of, command_name
-from eventstore.aggregates.command_schemas import given_arguments
+from eventstore.aggregates.command_schemas import given_arguments, recorded_command
 from eventstore.errors import DeclarationError, EventIdTaken, FactfoldError, Refused, WrongExpectedVersion
 from eventstore.event_types import event_type_of
 from eventstore.identifiers import (
@@ -126,6 +127,7 @@ class Dispatcher:
         snapshots: Aggregate snapshots: an aggregate is loaded from the newest one and the events after it.
         command_id: The id of the command. Use `once` instead.
         new_id: Makes the ids of commands.
+        keep_commands: Store each command with the events that it led to, for `decide_again`. Its parameters need types.
 
     Examples:
         >>> service = Dispatcher(store)
@@ -140,6 +142,7 @@ class Dispatcher:
     snapshots: Snapshots | None = None
     command_id: UUID | None = None
     new_id: Callable[[], UUID] = uuid4
+    keep_commands: bool = False
 
     def __post_init__(self) -> None:
         require_like(self.store, "read_stream", "store", takes="an event store")
@@ -278,6 +281,8 @@ class Dispatcher:
 
     def _message(self, stream: StreamName, command: Callable[..., object], args: Any, kwargs: Any) -> Command:
         arguments = given_arguments(command, args, kwargs)
+        if self.keep_commands:
+            arguments = deepcopy(arguments)  # a command may change a list that it was given
         return Command(command_name(command), str(stream), arguments, self.command_id or self.new_id(), self.metadata)
 
     def _earlier(self, message: Command) -> Accepted | None:
@@ -296,7 +301,8 @@ class Dispatcher:
         if not emitted:
             return Accepted(message, message.stream, before, ())
         expected, metadata = NO_STREAM if before == NO_VERSION else before, self._caused(message)
-        result = self.store.append(message.stream, self._named(message, emitted), expected=expected, metadata=metadata)
+        named = self._named(message, type(state), emitted)
+        result = self.store.append(message.stream, named, expected=expected, metadata=metadata)
         if result.repeated and (earlier := self._earlier(message)):  # another sender was faster, maybe on another state
             return earlier
         self._passed(state, before=before)
@@ -319,11 +325,15 @@ class Dispatcher:
             return metadata
         return replace(metadata, causation_id=str(Cause(str(message.id), message.name, of)))
 
-    def _named(self, message: Command, emitted: list[object]) -> list[object]:
-        """The events of a command that may come again have ids that follow from its own."""
-        if self.command_id is None:
-            return emitted
-        return [NewEvent(event, id=_event_id(message.id, number)) for number, event in enumerate(emitted)]
+    def _named(self, message: Command, kind: type[Aggregate], emitted: list[object]) -> list[object]:
+        """The events, under ids that follow from that of a command which may come again, and the first with it."""
+        named = emitted
+        if self.command_id is not None:
+            named = [NewEvent(event, id=_event_id(message.id, number)) for number, event in enumerate(emitted)]
+        if not self.keep_commands:
+            return named
+        first = named[0] if isinstance(named[0], NewEvent) else NewEvent(emitted[0])
+        return [replace(first, command=recorded_command(message, kind, emitted)), *named[1:]]
 
     def _retries(self) -> Any:
         return stamina.retry_context(

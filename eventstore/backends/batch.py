@@ -11,12 +11,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import islice
 from types import NoneType
 from uuid import UUID
 
-from eventstore.erasure import PersonalData
+from eventstore.erasure import PersonalData, Sealer
 from eventstore.errors import (
     EventIdTaken,
     FactfoldError,
@@ -50,8 +50,6 @@ from eventstore.store import (
 )
 from eventstore.topics import MAX_EVENT_BYTES, partition_of
 
-Encode = Callable[[str, UUID, EventType, object], bytes]
-"""Encodes for a stream, under an id, an event of a type."""
 _NO_ID = UUID(int=0)
 _CLOSED = {DELETED_HEAD: StreamDeleted, ARCHIVED_HEAD: StreamArchived}
 
@@ -84,6 +82,7 @@ class EventColumns:
     schema_ids: list[int] = field(default_factory=list)
     payloads: list[bytes] = field(default_factory=list)
     metadata: list[Metadata] = field(default_factory=list)
+    commands: list[str | None] = field(default_factory=list)
     named: bool = False
 
     def metadata_column(self, name: str) -> list[str | None]:
@@ -198,7 +197,7 @@ class Draft:
         personal: PersonalData | None = None,
     ) -> Batch:
         """Encode every event; InvalidEventData, InvalidArgument, KeysMissing. ``new_id`` gives ids to those without."""
-        encode = self._encoder(personal or PersonalData(None))
+        sealer = (personal or PersonalData(None)).sealer({subject for subject, _ in self.subjects})
         batch = Batch(StreamColumns(), EventColumns(), source, clock().astimezone(UTC))
         ids = [_id_of(event) for append in self.appends for event in append.events]
         batch.events.named = _NO_ID not in ids
@@ -206,7 +205,7 @@ class Draft:
         filled = iter(batch.events.ids)
         for append, name in zip(self.appends, self.names, strict=True):
             self._add_stream(batch.streams, append, name, categories[name.category])
-            self._add_events(batch, append, partial(encode, str(name)), filled)
+            self._add_events(batch, append, sealer, filled)
         return batch
 
     def _add_stream(self, streams: StreamColumns, append: StreamAppend, name: StreamName, category: Category) -> None:
@@ -223,8 +222,15 @@ class Draft:
 
     @cached_property
     def subjects(self) -> list[tuple[str, str]]:
-        """The subjects of the events with personal fields (first) and their streams (second)."""
-        return [(s, str(name)) for kind, event, name in self._personal for s in kind.subjects(event, name.id)]
+        """The subjects of events and commands with personal values (first) and their streams (second)."""
+        commands = [(s, name) for new, name in self._new if new.command for s in new.command.subjects.values()]
+        events = [(s, name) for kind, event, name in self._personal for s in kind.subjects(event, name.id)]
+        return [(subject, str(name)) for subject, name in (*events, *commands)]
+
+    @property
+    def _new(self) -> Iterator[tuple[NewEvent, StreamName]]:
+        pairs = ((event, name) for a, name in zip(self.appends, self.names, strict=True) for event in a.events)
+        return ((event, name) for event, name in pairs if isinstance(event, NewEvent))
 
     @cached_property
     def _personal(self) -> list[tuple[EventType, object, StreamName]]:
@@ -234,30 +240,21 @@ class Draft:
         events = ((bare(event), name) for a, name in zip(self.appends, self.names, strict=True) for event in a.events)
         return [(kinds[type(event)], event, name) for event, name in events if type(event) in kinds]
 
-    def _encoder(self, personal: PersonalData) -> Encode:
-        sealed = personal.sealer({subject for subject, _ in self.subjects})
-        return lambda stream, id, kind, event: (
-            sealed(kind, event, Origin(stream, id.hex)) if kind.personal else kind.encode(event)
-        )
-
-    def _add_events(
-        self,
-        batch: Batch,
-        append: StreamAppend,
-        encode: Callable[[UUID, EventType, object], bytes],
-        ids: Iterator[UUID],
-    ) -> None:
-        rows, stream = batch.events, len(batch.streams.names)
+    def _add_events(self, batch: Batch, append: StreamAppend, sealer: Sealer, ids: Iterator[UUID]) -> None:
+        rows, stream, name = batch.events, len(batch.streams.names), batch.streams.names[-1]
         metadata = append.metadata or NO_METADATA
         for number, offered in enumerate(append.events, start=1):
             new = offered if isinstance(offered, NewEvent) else None
             event = offered if new is None else new.event
-            kind = self.types[type(event)]
+            kind, event_id = self.types[type(event)], next(ids)
+            encoded = sealer(kind, event, Origin(name, event_id.hex)) if kind.personal else kind.encode(event)
             rows.stream.append(stream)
             rows.number.append(number)
             rows.types.append(kind.name)
             rows.schema_ids.append(kind.schema_id)
-            rows.payloads.append(_publishable(encode(next(ids), kind, event), kind))
+            rows.payloads.append(_publishable(encoded, kind))
+            command = None if new is None else new.command
+            rows.commands.append(None if command is None else sealer.command(command, Origin(name, event_id.hex)))
             rows.metadata.append(metadata if new is None or new.metadata is None else new.metadata)
 
 

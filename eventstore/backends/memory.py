@@ -34,7 +34,7 @@ from eventstore.personal.sealing import DataKey, Origin
 from eventstore.schema_check import require_readable
 from eventstore.schema_registry import RegisteredSchema, check_same, unknown_schema
 from eventstore.snapshots import AggregateSnapshot
-from eventstore.store import AppendResult, Category, FenceStatus, RecordedEvent, StreamAppend
+from eventstore.store import AppendResult, Category, FenceStatus, RecordedCommand, RecordedEvent, StreamAppend
 from eventstore.topics import DEFAULT_PARTITIONS, DEFAULT_SOURCE, topic_of_category
 
 
@@ -165,6 +165,7 @@ class MemoryEventStore(StoredStreams, Closing):
         self._deleted: set[str] = set()
         self._archived: set[str] = set()
         self._by_id: dict[UUID, RecordedEvent] = {}
+        self._commands: dict[UUID, tuple[str, str]] = {}
         self._catalogue = MemoryCatalogue(self._source)
         self._snapshots: dict[str, AggregateSnapshot] = {}
         self._subjects: dict[str, set[str]] = {}
@@ -262,6 +263,7 @@ class MemoryEventStore(StoredStreams, Closing):
             for event in self._streams.pop(name, []):
                 self._log[event.position.position - 1] = None
                 del self._by_id[event.id]
+                self._commands.pop(event.id, None)
             if events:
                 self._deleted.add(name)
             self._snapshots.pop(name, None)
@@ -299,6 +301,10 @@ class MemoryEventStore(StoredStreams, Closing):
         """Return the event that was recorded under an id, None without one."""
         event = self._by_id.get(event_id)
         return None if event is None else self._opened(event)
+
+    def commands_of(self, ids: Sequence[UUID]) -> dict[UUID, RecordedCommand]:
+        """Return the commands that are stored with events, by the ids of these events."""
+        return self._personal.commands({one: self._commands[one] for one in ids if one in self._commands})
 
     def snapshot(self, stream: str) -> AggregateSnapshot | None:
         """Return a stream's aggregate snapshot, None without one."""
@@ -351,7 +357,9 @@ class MemoryEventStore(StoredStreams, Closing):
         if len(set(ids)) < len(ids) or not self._by_id.keys().isdisjoint(ids):
             raise batch.id_taken()
         events = [self._recorded(batch, row, heads) for row in range(len(ids))]
-        for event in events:
+        for event, command in zip(events, batch.events.commands, strict=True):
+            if command is not None:
+                self._commands[event.id] = (command, event.stream)
             self._log.append(event)
             self._by_id[event.id] = event
             self._streams.setdefault(event.stream, []).append(event)

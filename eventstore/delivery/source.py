@@ -143,6 +143,11 @@ def masked_message(error: BaseException, arrivals: Iterable[Arrival] = ()) -> st
     return _masked(_text(error), _personal_values(arrivals))
 
 
+def masked_text(text: str, values: Iterable[Any]) -> str:
+    """Return a text without the words of these values."""
+    return _masked(text, [word for value in values for word in _texts(value)])
+
+
 def masked_traceback(error: BaseException, arrivals: Iterable[Arrival] = ()) -> str:
     """Return an error and its causes with their tracebacks, each text as `masked_message` gives it."""
     values, parts = _personal_values(arrivals), list[str]()

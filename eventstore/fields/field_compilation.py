@@ -99,10 +99,18 @@ def _require_placeholder(personal: Personal, clear: FieldType, place: str) -> No
         ) from None
 
 
-def compile_hints(hints: Mapping[str, Any], *, owner: str, namespace: str) -> tuple[Field, ...]:
-    """Compile fields whose types are known, as those of an aggregate's state; UnsupportedFieldType."""
-    compilation = Compilation(owner, {}, namespace=namespace)
-    return tuple(Field(_avro_name(n, compilation), _compile(hint, n, compilation), None) for n, hint in hints.items())
+def compile_hints(hints: Mapping[str, Any], *, owner: str, namespace: str, personal: bool = False) -> tuple[Field, ...]:
+    """Compile fields whose types are known, as those of an aggregate's state, ``personal`` ones if they may be marked.
+
+    Raises UnsupportedFieldType.
+    """
+    compilation = Compilation(owner, {})
+    if personal:
+        fields = tuple(_compile_field(name, hint, None, compilation) for name, hint in hints.items())
+    else:
+        fields = tuple(Field(_avro_name(n, compilation), _compile(h, n, compilation), None) for n, h in hints.items())
+    compilation.named(namespace)
+    return fields
 
 
 def compile_type(hint: Any, place: str, compilation: Compilation) -> FieldType:

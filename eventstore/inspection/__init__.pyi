@@ -1,6 +1,9 @@
 from eventstore.backends.sql.replaying import (
     Replay as Replay,
 )
+from eventstore.inspection.deciding import (
+    decide_again as decide_again,
+)
 from eventstore.inspection.selection import (
     Selection as Selection,
 )

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from eventstore.aggregates.aggregate import Aggregate
+from eventstore.errors import KeysMissing
 from eventstore.identifiers import StreamName
 from eventstore.processes.process import impersonal
 from eventstore.snapshots import AggregateSnapshot, has_personal_events, shape_of
@@ -37,7 +38,7 @@ class Failure:
 
 
 class Refolding:
-    """The streams of one aggregate, event by event.
+    """The streams of one aggregate, event by event. With ``opened``, personal values are taken as the store shows them.
 
     Attributes:
         states: The states by stream, without those of streams that could not be folded.
@@ -54,8 +55,10 @@ class Refolding:
         []
     """
 
-    def __init__(self, kind: type[Aggregate], snapshots: Mapping[str, AggregateSnapshot]) -> None:
-        self._kind = kind
+    def __init__(
+        self, kind: type[Aggregate], snapshots: Mapping[str, AggregateSnapshot], *, opened: bool = False
+    ) -> None:
+        self._kind, self._opened = kind, opened
         self._snapshots = {} if has_personal_events(kind) else snapshots
         self._failures: dict[tuple[Any, ...], Failure] = {}
         self.states: dict[str, Aggregate] = {}
@@ -73,11 +76,13 @@ class Refolding:
         folding, data = False, event.data
         try:
             kind = self._kind.stored_type(event.type)
-            data = impersonal(kind, data)
+            data = data if self._opened else impersonal(kind, data)
             present = kind.events(event.schema_version, data)
             folding = True
             if event.stream not in self.broken:
                 self._evolve(event, present)
+        except KeysMissing:
+            raise
         except Exception as error:  # whatever an upcaster or a handler raises
             self._failed(event, error, folding=folding, personal=data is not event.data)
 

@@ -22,6 +22,7 @@ from eventstore.backends.sql.replaying import (
     parse_position as parse_position,
 )
 from eventstore.inbox import Inbox as Inbox
+from eventstore.inspection.deciding import decide_again as decide_again
 from eventstore.inspection.refolding import Refolding as Refolding
 from eventstore.inspection.selection import Selection as Selection
 from eventstore.inspection.store_log import StoreLog as StoreLog

@@ -18,10 +18,12 @@ from eventstore.fields.serialization import AvroDecoder
 from eventstore.kafka.consumer import read_range, read_schemas
 from eventstore.relay import Relay
 from eventstore.settings import Settings
+from eventstore.store import NewEvent, RecordedCommand
 from eventstore.topics import DELETED_TYPE, SCHEMAS_TOPIC, TopicRecord, message_key, partition_of, recorded_event
 
 KEPT, BEFORE, AFTER = "box-kept", "box-é☃ @%s", "box-after"
 PARTITIONS = 3
+COMMANDER = "the one who commands"
 METADATA = Metadata(correlation_id="c-1", causation_id="c-0", traceparent="00-0af7-b7ad-01")
 
 
@@ -168,7 +170,8 @@ def by_debezium(roads, records_of) -> list[TopicRecord]:
 def append(store: SqlEventStore, *metadata: Metadata | None) -> None:
     for told in metadata:
         for stream in STREAMS:
-            events = [Pallet.Loaded(kilos=kilos, label=stream) for kilos in range(3)]
+            events: list[object] = [Pallet.Loaded(kilos=kilos, label=stream) for kilos in range(3)]
+            events[0] = NewEvent(events[0], command=RecordedCommand("pallet.load", {"by": COMMANDER}))
             store.append(f"pallet-{stream}", events, expected=ANY, metadata=told)
 
 
@@ -200,6 +203,12 @@ def test_both_roads_give_the_same_records_in_the_same_partitions_and_order(roads
     assert len(roads["relay"]) == len(by_debezium) == 60
     assert in_order(roads["relay"]) == in_order(by_debezium)
     assert len(in_order(by_debezium)) > 1
+
+
+def test_recorded_commands_stay_in_the_store(roads, by_debezium):
+    for record in (*roads["relay"], *by_debezium):
+        assert COMMANDER.encode() not in record.value
+        assert all(COMMANDER.encode() not in (value or b"") for _, value in record.headers)
 
 
 def test_headers_without_a_value_are_on_both_roads_and_empty_texts_too(roads, by_debezium):

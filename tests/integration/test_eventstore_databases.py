@@ -228,6 +228,7 @@ def test_the_command_lists_tenants_and_says_who_has_to_be_migrated(engine: Engin
     with engine.begin() as connection:
         later = ("subject_keys", "subject_streams", "factfold_processes", "factfold_scheduled")
         connection.execute(text(f"drop table {', '.join(f'tenant_acme.{name}' for name in later)}"))
+        connection.execute(text("alter table tenant_acme.events drop column command"))
         connection.execute(text("update tenant_acme.factfold_migrations set version_num = '0003'"))
     told = CliRunner().invoke(application(), [*ask, "--json"])
     assert told.exit_code == 3

@@ -76,6 +76,7 @@ class AsyncStreams:
     read_stream = iterated(JoinedStreams.read_stream)
     find = awaited(JoinedStreams.find)
     head = awaited(JoinedStreams.head)
+    commands_of = awaited(JoinedStreams.commands_of)
 
 
 class AsyncJoinedStreams(AsyncStreams):
@@ -94,8 +95,8 @@ class AsyncSqlEventStore(AsyncStreams):
     Its methods take the arguments of those of SqlEventStore, and have their errors. `read_stream`, `read_all` and
     `archived_streams` are read by `async for`, and refuse wrong arguments at the first event. All others are awaited:
     `create_tables`, `register`, `declare_category`, `categories`, `schemas`, `schema`, `find`, `head`,
-    `read_categories`, `delete_stream`, `archive_stream`, `unarchive_stream`, `is_archived`, `erase`, `snapshot`,
-    `save_snapshot`, `last_position`, `fence` and `backlog`.
+    `read_categories`, `commands_of`, `delete_stream`, `archive_stream`, `unarchive_stream`, `is_archived`, `erase`,
+    `snapshot`, `save_snapshot`, `last_position`, `fence` and `backlog`.
 
     A cancelled call has no effect or its whole effect: an append of events with ids of their own (NewEvent) may be
     repeated. `sync_store` is the synchronous store, for `run_sync` and for Snapshots.
@@ -238,6 +239,7 @@ class AsyncDispatcher:
         snapshots: Aggregate snapshots, made of `store.sync_store`.
         command_id: The id of the command. Use `once` instead.
         new_id: Makes the ids of commands.
+        keep_commands: Store each command with the events that it led to, as Dispatcher does.
 
     Examples:
         >>> service = AsyncDispatcher(store)
@@ -252,6 +254,7 @@ class AsyncDispatcher:
     snapshots: Snapshots | None = None
     command_id: UUID | None = None
     new_id: Callable[[], UUID] = uuid4
+    keep_commands: bool = False
 
     def with_metadata(self, metadata: Metadata) -> AsyncDispatcher:
         """Return a dispatcher whose commands carry a conversation, a cause and a trace."""

@@ -116,6 +116,7 @@ def _events(metadata: sa.MetaData) -> sa.Table:
         sa.Column("payload", sa.LargeBinary),  # without one it is an event of a deleted stream
         *_record_columns(),
         sa.Column("order_xid", sa.BigInteger, nullable=False),
+        sa.Column("command", sa.Text),  # the recorded command, with the first event that it led to
         sa.UniqueConstraint("id", name="events_id_key"),
         sa.UniqueConstraint("stream", "version", name="events_stream_version_key"),
         sa.Index("events_order", "order_xid", "position"),
@@ -193,7 +194,7 @@ def _scheduled(metadata: sa.MetaData) -> sa.Table:
 
 
 # The newest migration. Numbers of four digits compare as text; a test asks alembic whether this is so.
-NEWEST: Final = "0007"
+NEWEST: Final = "0008"
 _SCRIPTS: Final = "eventstore.backends.sql:migrations"
 # These columns distinguish the store's tables from a user's tables of the same name.
 _MARKS: Final = {

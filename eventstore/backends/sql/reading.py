@@ -25,7 +25,15 @@ from eventstore.identifiers import DELETED_HEAD, NO_VERSION, Position, StreamNam
 from eventstore.inspection.selection import EVERYTHING, Selection
 from eventstore.personal.sealing import Origin
 from eventstore.schema_registry import RegisteredSchema
-from eventstore.store import NO_METADATA, AppendResult, FenceStatus, Metadata, RecordedEvent, StreamAppend
+from eventstore.store import (
+    NO_METADATA,
+    AppendResult,
+    FenceStatus,
+    Metadata,
+    RecordedCommand,
+    RecordedEvent,
+    StreamAppend,
+)  # fmt: skip
 from eventstore.topics import DELETED_TYPE
 
 
@@ -157,6 +165,14 @@ class Reader:
                 for (event_id,) in rows_in(reading, select(table.c.id), table.c.id, ids)
             }
 
+    def commands(self, ids: Sequence[UUID]) -> dict[UUID, RecordedCommand]:
+        """Return the commands that stand with those events."""
+        columns = self._events.c
+        query = select(columns.id, columns.command, columns.stream).where(columns.command.is_not(None))
+        with self._connect() as reading:
+            stored = {event_id: (text, stream) for event_id, text, stream in rows_in(reading, query, columns.id, ids)}
+        return self._personal.commands(stored)
+
     def sources(self, ids: Sequence[UUID]) -> dict[UUID, str]:
         """Return the CloudEvents source of those events that are here."""
         columns = self._events.c
@@ -284,6 +300,13 @@ class SqlStreams(StoredStreams):
         """Return the event that was recorded under an id, None without one."""
         require_type(event_id, UUID, "event_id", takes="a UUID")
         return self._reader.find(event_id)
+
+    def commands_of(self, ids: Sequence[UUID]) -> dict[UUID, RecordedCommand]:
+        """Return the commands that are stored with events (`keep_commands=True`), by the ids of these events.
+
+        Raises KeysMissing if a personal argument is sealed and the store was opened without keys, and InvalidSeal.
+        """
+        return self._reader.commands(ids)
 
     def head(self, stream: StreamName | str) -> int | None:
         """Return the version of a stream's last event, None without events."""

@@ -179,6 +179,7 @@ def _rows(batch: Batch, heads: list[int]) -> Iterable[dict[str, Any]]:
             "time": batch.time,
             "ce_time": batch.ce_time,
             **asdict(events.metadata[i]),
+            "command": events.commands[i],
             "order_xid": _ORDER_XID,
         }
 

@@ -322,7 +322,7 @@ class Deleter:
     def _tombstone(self, last: Row[Any], version: int, now: datetime) -> dict[str, Any]:
         return {
             **{name: getattr(last, name) for name in _SAME},
-            **dict.fromkeys(("payload", "correlation_id", "causation_id", "traceparent")),
+            **dict.fromkeys(("payload", "correlation_id", "causation_id", "traceparent", "command")),
             "id": uuid4(),
             "version": version,
             "type": DELETED_TYPE,

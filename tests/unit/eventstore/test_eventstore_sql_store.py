@@ -87,6 +87,7 @@ def test_an_event_row_is_a_whole_topic_record(store: SqlEventStore) -> None:
         "correlation_id": "c",
         "causation_id": "d",
         "traceparent": "t",
+        "command": None,
         "order_xid": 0,
     }
 

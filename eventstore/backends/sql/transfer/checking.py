@@ -13,7 +13,7 @@ from sqlalchemy import values as rows_of
 from eventstore.backends.sql.database import Database
 from eventstore.backends.sql.transfer.contents import EventRow, Head, damaged, not_an_event
 from eventstore.backends.sql.values import bindable, rows_in
-from eventstore.erasure import keys_in, subjects_in
+from eventstore.erasure import keys_in, keys_of_command, subjects_in
 from eventstore.errors import ImportConflict, InvalidIdentifier, KeysMissing, SchemaError
 from eventstore.fields.serialization import AvroDecoder, require_avro
 from eventstore.schema_registry import RegisteredSchema, fingerprint
@@ -39,6 +39,7 @@ class FileEvents:
         for row in rows:
             for schema, values in self._decoded(row):
                 subjects |= {(subject, str(row.stream)) for subject in self._read(row, subjects_in, schema, values)}
+            subjects |= {(subject, str(row.stream)) for _, subject in _of_command(row)}
         return subjects
 
     def check(self, rows: Iterable[EventRow], known: Known, coming: Mapping[UUID, str]) -> None:
@@ -49,6 +50,7 @@ class FileEvents:
         keys = [
             (row, *key) for row in rows for decoded in self._decoded(row) for key in self._read(row, keys_in, *decoded)
         ]
+        keys += [(row, *key) for row in rows for key in _of_command(row)]
         elsewhere = {key_id for _, key_id, _ in keys if key_id not in coming}
         subjects = {**known(elsewhere), **coming} if elsewhere else coming
         for row, key_id, subject in keys:
@@ -91,6 +93,10 @@ class FileEvents:
         if (odd := next((name for name, value in values.items() if _has_nul(value)), None)) is not None:
             raise damaged(f"a text in {row.type}.{odd} has the character NUL, which no view can store", place)
         return [(schema, values)]
+
+
+def _of_command(row: EventRow) -> set[tuple[UUID, str]]:
+    return set() if row.command is None else keys_of_command(row.command)
 
 
 def _has_nul(value: Any) -> bool:

@@ -21,6 +21,7 @@ from uuid import UUID
 
 from eventstore.backends.batch import rfc3339
 from eventstore.backends.sql.transfer.keys import WrappedKey
+from eventstore.erasure import keys_of_command
 from eventstore.errors import FactfoldError, InvalidExport, InvalidIdentifier, NotFramedAvro
 from eventstore.identifiers import StreamName, check_category, check_source, check_topic, check_type_name, require_type
 from eventstore.schema_registry import RegisteredSchema
@@ -86,6 +87,7 @@ class EventRow:
     time: datetime
     source: str
     metadata: Metadata
+    command: str | None = None
     archived: datetime | None = None
 
 
@@ -103,6 +105,8 @@ def event_row(values: Mapping[str, Any], *, number: int, place: str) -> EventRow
         archived, payload = values.get("archived"), values["payload"]
         if (payload is None) != (values["type"] == DELETED_TYPE) or not isinstance(payload, bytes | None):
             raise ValueError("its payload is missing")
+        if (command := values.get("command")) is not None:
+            keys_of_command(command)
         why = {name: values.get(name) for name in ("correlation_id", "causation_id", "traceparent")}
         return EventRow(
             number=number,
@@ -114,6 +118,7 @@ def event_row(values: Mapping[str, Any], *, number: int, place: str) -> EventRow
             time=_zoned(values["time"]),
             source=check_source(values["source"]),
             metadata=Metadata(**why),
+            command=command,
             archived=None if archived is None or payload is None else _zoned(archived).astimezone(UTC),
         )
     except (*MALFORMED, FactfoldError) as error:

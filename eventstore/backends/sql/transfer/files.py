@@ -180,7 +180,7 @@ class Exporter:
         columns = self._events.c
         place = sa.tuple_(columns.order_xid, columns.position)
         names = ("id", "stream", "version", "type", "ce_time", "ce_source", "payload")
-        why = ("correlation_id", "causation_id", "traceparent", "order_xid", "position")
+        why = ("correlation_id", "causation_id", "traceparent", "command", "order_xid", "position")
         archived = archived_at(self._events, self._archived)
         marked = self._events.outerjoin(self._archived, self._archived.c.stream == columns.stream)
         query = self._of(sa.select(*(columns[n] for n in (*names, *why)), archived).select_from(marked), category)
@@ -216,6 +216,7 @@ class Exporter:
             "correlation_id": row.correlation_id,
             "causation_id": row.causation_id,
             "traceparent": row.traceparent,
+            "command": row.command,
             "data": data,
             "payload": row.payload,
             "archived": None if row.archived is None else in_utc(row.archived),
@@ -366,6 +367,7 @@ def _values(row: EventRow, category: Category) -> dict[str, Any]:
         "time": row.time,
         "ce_time": rfc3339(row.time),
         **asdict(row.metadata),
+        "command": row.command,
     }
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pyarrow import Schema
 
 _HEAD: Final = b"factfold"
-_TEXTS: Final = ("source", "correlation_id", "causation_id", "traceparent", "data")
+_TEXTS: Final = ("source", "correlation_id", "causation_id", "traceparent", "command", "data")
 
 
 def _columns() -> Schema:

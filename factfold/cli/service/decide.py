@@ -1,0 +1,84 @@
+"""`factfold decide again`: recorded commands decided by the code of this folder, and nothing written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from eventstore.errors import DeclarationError
+from factfold import on_demand
+from factfold.cli.definitions import complete_package
+from factfold.cli.events.entries import parse_moment
+from factfold.cli.events.store import Store
+from factfold.cli.keys import NamedKeys
+from factfold.cli.options import Commands, argument, option
+from factfold.cli.show import Out, answer, as_line, progress
+from factfold.console.definitions import find_definitions
+from factfold.discovery import service_packages
+
+if TYPE_CHECKING:
+    from eventstore import Aggregate
+    from eventstore.inspection.deciding import DecidedAgain
+
+app = Commands("Recorded commands: would this code decide them as before?")
+
+
+@app.command()
+def again(
+    store: Store,
+    named: NamedKeys,
+    out: Out,
+    targets: Annotated[
+        list[str] | None,
+        argument(
+            "The code: a package, a module, or an aggregate as module:name. Default: this folder's packages.",
+            "PACKAGE", autocompletion=complete_package,
+        ),
+    ] = None,
+    categories: Annotated[list[str] | None, option("--category", "Only this category. May be repeated.")] = None,
+    since: Annotated[
+        str | None, option("--since", "Not before this: a time with its zone, or how long ago: 15m, 2h.")
+    ] = None,
+    ignore: Annotated[
+        list[str] | None,
+        option("--ignore", "A field not to compare, such as order.placed.at. May be repeated."),
+    ] = None,
+) -> None:  # fmt: skip
+    """Decide recorded commands again, each on the state before its events. Exit code 3 if one is decided otherwise.
+
+    Services record commands with keep_commands=True. Nothing is written.
+    """
+    kinds = _chosen(targets or service_packages(Path()), categories or [])
+    moment = None if since is None else parse_moment(since)
+    with store.opened(named.keys) as opened, progress("deciding again") as tell:
+        more: dict[str, Any] = {"since": moment, "ignore": ignore or (), "on_progress": tell}
+        found = {kind.category: on_demand.decide_again(opened, kind, **more) for kind in kinds}
+    same = not any(one.findings for one in found.values())
+    out.show({"same": same, "categories": found}, _lines(found), indent=2)
+    answer(same)
+
+
+def _chosen(targets: list[str], categories: list[str]) -> list[type[Aggregate]]:
+    """The aggregates that the code has, of these categories; DeclarationError for a category without one."""
+    definitions = find_definitions(targets)
+    known = {kind.category: kind for kind in definitions.aggregates.values()}
+    if missing := [name for name in categories if name not in known] or ([] if known else ["any category"]):
+        broken = "".join(f", and {one.place} cannot be imported: {one.cause}" for one in definitions.problems)
+        raise DeclarationError(
+            f"no aggregate of {missing[0]} is declared in {', '.join(targets) or 'this folder'}{broken}",
+            remedy=f"name one of {', '.join(known)}" if known else "name the package of the service",
+            code="unknown-aggregate",
+        )
+    return [kind for name, kind in sorted(known.items()) if not categories or name in categories]
+
+
+def _lines(found: dict[str, DecidedAgain]) -> Iterator[str]:
+    for category, again in found.items():
+        for one in again.findings:
+            yield f"{one.stream}@{one.version} {one.command} {one.outcome}{one.reason and f': {one.reason}'}"
+            for change in one.differences:
+                name = change.event if change.field is None else f"{change.event}.{change.field}"
+                yield f"  {name}: {as_line(change.recorded)} was recorded, {as_line(change.decided)} now"
+        counts = ", ".join(f"{count:,} {outcome}" for outcome, count in sorted(again.counts.items()))
+        yield f"{category}: {counts or 'no commands'}, {again.not_recorded:,} events without a recorded command"
