@@ -24,6 +24,7 @@ from projections.lifecycle.cutover import (
     rollback as rollback,
 )
 from projections.lifecycle.rebuild import rebuild as rebuild
+from projections.lifecycle.missing import why_missing as why_missing
 from projections.lifecycle.past import (
     ViewChanges as ViewChanges,
     read_view as read_view,

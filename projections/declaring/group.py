@@ -276,7 +276,7 @@ class ProjectionGroup:
             }
             views[view.name] = bound = replace(view, tables=tables)
             if view.name in columns:
-                read[view.name] = _as_table(bound, columns[view.name])
+                read[view.name] = as_table(bound, columns[view.name])
         return replace(self, views=tuple(views[view.name] for view in self.views), declared=self)
 
     @property
@@ -329,7 +329,8 @@ class ProjectionGroup:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _as_table(view: View, columns: Mapping[str, ColumnType]) -> ViewTable:
+def as_table(view: View, columns: Mapping[str, ColumnType]) -> ViewTable:
+    """What another view reads of a view."""
     return ViewTable(f"view {view.name}", view.key, shown(columns), name=view.name, view=view)
 
 

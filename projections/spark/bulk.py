@@ -86,7 +86,7 @@ class WholeTables:
     def apply(self, view: View, columns: Mapping[str, ColumnType]) -> DataFrame:
         """The view function over whole tables, and partial aggregates among the columns, as they are stored."""
         if view.name not in self.views:
-            rows = {name: self._rows(view.table(name)) for name in view.tables}
+            rows = {name: self.rows(view.table(name)) for name in view.tables}
             frame = stored_columns(view, rows, columns)
             is_read = any(view.name == read.name for other in self.group.all_views for read in other.inputs)
             self.views[view.name] = persisted(frame) if is_read else frame
@@ -97,7 +97,8 @@ class WholeTables:
         for frame in (*self.frames.values(), *self.views.values()):
             frame.unpersist()
 
-    def _rows(self, table: AnyTable) -> DataFrame:
+    def rows(self, table: AnyTable) -> DataFrame:
+        """The rows of a table or a view as a view function gets them, personal values opened."""
         view = view_behind(table)
         if view is not None:
             return self.apply(view, table.columns).select(*table.columns)

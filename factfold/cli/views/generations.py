@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Annotated, Any
 
 import projections
-from eventstore.errors import DeclarationError, NotFound
+from eventstore.errors import DeclarationError
 from factfold import on_demand
 from factfold.cli.options import Views, argument, definition, option
 from factfold.cli.show import Out
@@ -238,27 +238,7 @@ def explain(
     out.show(stages, on_demand.drawn(stages), indent=2)
 
 
-@app.command()
-def why(
-    group: Group,
-    view: Annotated[str, argument("A view of the group.")],
-    key: Annotated[list[str], argument("The key of the row, each column as order_id=o7.", metavar="COLUMN=VALUE")],
-    views_url: Views,
-    out: Out,
-) -> None:
-    """Show what a row of a view was made of, and which record set each of these rows last. Without Spark."""
-    declared = load_group(group)
-    columns = dict(map(_column_and_value, key))
-    with opened_views(views_url) as store:
-        generation = store.serving_state(declared.name).run.generation
-        rows = on_demand.rows_behind(store, declared, generation, view, columns)
-    if not rows:
-        raise NotFound(f"{view} has no row of {' '.join(key)}", remedy="look at its rows, or at an earlier time")
-    found = [behind(row) for row in rows]
-    out.show(found, map(behind_line, found), indent=2)
-
-
-def _column_and_value(text: str) -> tuple[str, str]:
+def column_and_value(text: str) -> tuple[str, str]:
     column, equals, value = text.partition("=")
     if not equals:
         raise DeclarationError(f"{text!r} is no part of a key", remedy="write it as order_id=o7")

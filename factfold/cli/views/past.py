@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import projections
 from eventstore.delivery.source import MASK
-from eventstore.errors import DeclarationError
+from eventstore.errors import DeclarationError, NotFound
 from factfold import on_demand
 from factfold.cli.options import argument, option
 from factfold.cli.show import Out, aligned, answer, progress
-from factfold.cli.views.generations import app, behind, behind_line, moment, plain
+from factfold.cli.views.generations import app, behind, behind_line, column_and_value, moment, plain
 from factfold.cli.views.projections import (
     Group,
     Place,
@@ -22,6 +22,7 @@ from factfold.cli.views.projections import (
     load_group,
     masked_row,
     opened_environment,
+    opened_views,
     require_serving,
     row_lines,
     without_personal,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
     from projections import Environment, ProjectionGroup, TriedView, ViewChanges
     from projections.lifecycle.past import Moment
+    from projections.spark.views.missing import Dropped
 
 __all__ = ["app"]
 
@@ -70,6 +72,56 @@ def at(
         personal = _personal(environment, definition, view)
     shown = _masked(found, personal)
     out.show({"rows": shown[:limit], "more": len(shown) > limit}, _row_lines(shown, limit), indent=2)
+
+
+@app.command()
+def why(
+    group: Group,
+    view: View,
+    key: Annotated[list[str], argument("The key of the row, each column as order_id=o7.", metavar="COLUMN=VALUE")],
+    place: Place,
+    out: Out,
+    missing: Annotated[
+        bool, option("--missing", "Show where a row was lost that the view does not have. Starts Spark.")
+    ] = False,
+) -> None:
+    """Show what a row of a view was made of, and which record set each of these rows last. Without Spark."""
+    declared, columns = load_group(group), dict(map(column_and_value, key))
+    if missing:
+        _why_missing(declared, view, columns, place, out)
+        return
+    with opened_views(place.views_url) as store:
+        generation = store.serving_state(declared.name).run.generation
+        rows = on_demand.rows_behind(store, declared, generation, view, columns)
+    if not rows:
+        raise NotFound(f"{view} has no row of {' '.join(key)}", remedy="find out why: give --missing, too")
+    found = [behind(row) for row in rows]
+    out.show(found, map(behind_line, found), indent=2)
+
+
+def _why_missing(definition: ProjectionGroup, view: str, key: Mapping[str, str], place: Place, out: Out) -> None:
+    with opened_environment(definition, place) as environment, _computing(view):
+        found = projections.why_missing(environment, definition, view, key)
+    if not found:
+        raise NotFound(
+            f"{view} has the row, or its tables have what makes it", remedy="leave --missing away, or verify the group"
+        )
+    out.show(found, map(_lost_line, found), indent=2)
+
+
+_LOST: Final[Mapping[str, str]] = {
+    "filter": "no row meets {}",
+    "join": "no row of both sides meets {}",
+    "anti join": "a row that excludes it meets {}",
+    "deleted": "the row was deleted",
+    "no row": "no record that was applied set a row with {}",
+    "other": "lost by {}",
+}
+
+
+def _lost_line(found: Dropped) -> str:
+    values = "; ".join(", ".join(f"{c}={plain(v)}" for c, v in row.items() if c != "_deleted") for row in found.values)
+    return f"{found.place}: {_LOST[found.step].format(found.condition)}{f': {values}' if values else ''}"
 
 
 @app.command()

@@ -15,7 +15,7 @@ from pyspark.sql.types import StructField, StructType
 from projections.declaring.any_table import AnyTable, require_flat
 from projections.declaring.binding import check, may_not_match, require_all_reached
 from projections.declaring.columns import SCOPE, ColumnType, hidden
-from projections.declaring.group import ProjectionGroup
+from projections.declaring.group import ProjectionGroup, as_table
 from projections.declaring.naming import checked_columns
 from projections.declaring.timing.promises import require_row_time
 from projections.declaring.views import InferredReferences, Planned, View, view_behind
@@ -208,6 +208,18 @@ def _columns_of(view: View, result: DataFrame, plan: Node) -> dict[str, ColumnTy
 def _no_rows(spark: SparkSession, schema: StructType | str) -> DataFrame:
     """An empty frame, which every view with such columns shares: making one takes longer than analysing a query."""
     return spark.createDataFrame([], schema)
+
+
+def as_written(spark: SparkSession, group: ProjectionGroup, view: View) -> tuple[View, DataFrame]:
+    """A view that is not cut into stages, and its result over no rows, whose columns say their roles."""
+    columns = view_columns(spark, group)
+    known = group.resolved(columns)
+
+    def table(read: AnyTable | View) -> AnyTable:
+        return as_table(known.view(read.name), columns[read.name]) if isinstance(read, View) else read
+
+    whole = replace(view, tables={name: table(read) for name, read in view.tables.items()})
+    return whole, _analysed(spark, whole)[0]
 
 
 def _required(view: View, result: object) -> DataFrame:
