@@ -6,9 +6,10 @@ no key is needed, and no error shows a value.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
 
 from eventstore.aggregates.aggregate import Aggregate
 from eventstore.errors import KeysMissing
@@ -16,6 +17,12 @@ from eventstore.identifiers import StreamName
 from eventstore.processes.process import impersonal
 from eventstore.snapshots import AggregateSnapshot, has_personal_events, shape_of
 from eventstore.store import RecordedEvent
+
+if TYPE_CHECKING:
+    from eventstore.backends.sql.store import SqlEventStore
+
+NO_SNAPSHOTS: Final[Mapping[str, AggregateSnapshot]] = MappingProxyType({})
+_EACH: Final = 1000
 
 
 @dataclass(slots=True)
@@ -37,6 +44,31 @@ class Failure:
     events: int = 0
 
 
+def refolded(
+    store: SqlEventStore,
+    kind: type[Aggregate],
+    snapshots: Mapping[str, AggregateSnapshot] = NO_SNAPSHOTS,
+    *,
+    limit: int | None = None,
+    tell: Callable[[int], None] = lambda events: None,
+) -> Refolding:
+    """Fold the streams of an aggregate in one read of its category, or its first events up to a limit.
+
+    `tell` is called now and then with the number of events that were read. Raises StoreUnavailable, StoreNotPrepared
+    or UnknownSchema.
+
+    Examples:
+        >>> refolded(store, Order, snapshots_of(store, "order")).failures
+        []
+    """
+    folding = Refolding(kind, snapshots)
+    for event in store.read_all(category=kind.category, limit=limit):
+        folding.take(event)
+        if folding.events % _EACH == 0:
+            tell(folding.events)
+    return folding
+
+
 class Refolding:
     """The streams of one aggregate, event by event. With ``opened``, personal values are taken as the store shows them.
 
@@ -46,13 +78,7 @@ class Refolding:
         broken: The streams that could not be folded.
         outdated: The snapshots whose state is not the one that the code folds, by stream.
         ignored: How many snapshots have another shape: they are not used.
-
-    Examples:
-        >>> folding = Refolding(Order, snapshots_of(store, "order"))
-        >>> for event in store.read_all(category="order"):
-        ...     folding.take(event)
-        >>> folding.failures
-        []
+        events: How many events were taken.
     """
 
     def __init__(
@@ -64,7 +90,7 @@ class Refolding:
         self.states: dict[str, Aggregate] = {}
         self.broken: set[str] = set()
         self.outdated: list[str] = []
-        self.ignored = 0
+        self.ignored = self.events = 0
 
     @property
     def failures(self) -> list[Failure]:
@@ -73,6 +99,7 @@ class Refolding:
 
     def take(self, event: RecordedEvent) -> None:
         """Let a stream's state evolve by its next event. What the code raises becomes a failure."""
+        self.events += 1
         folding, data = False, event.data
         try:
             kind = self._kind.stored_type(event.type)

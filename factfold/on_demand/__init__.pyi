@@ -23,7 +23,7 @@ from eventstore.backends.sql.replaying import (
 )
 from eventstore.inbox import Inbox as Inbox
 from eventstore.inspection.deciding import decide_again as decide_again
-from eventstore.inspection.refolding import Refolding as Refolding
+from eventstore.inspection.refolding import refolded as refolded
 from eventstore.inspection.selection import Selection as Selection
 from eventstore.inspection.store_log import StoreLog as StoreLog
 from eventstore.inspection.tracing import trace as trace

@@ -64,7 +64,8 @@ class Checked:
     """What is checked: the definitions of a service, the addresses of its data, and how much of it is read.
 
     ``sample`` is the number of events of a category at most, None for all. Clients are closed with ``opened``.
-    ``session`` starts Spark, which ends with it too. ``connectors`` names their declaration.
+    ``session`` starts Spark, which ends with it too. ``connectors`` names their declaration,
+    and ``against`` the deployed code.
     """
 
     definitions: Definitions
@@ -73,6 +74,7 @@ class Checked:
     sample: int | None = None
     session: Callable[[ExitStack], SparkSession] = open_spark
     connectors: str | None = None
+    against: str | None = None
     tell: Tell = field(default=lambda *_: None)
 
     @cached_property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from eventstore.errors import FactfoldError
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
     from eventstore.backends.sql.counting import StoredForm
     from eventstore.inspection.refolding import Failure, Refolding
     from eventstore.schema_registry import RegisteredSchema
-
-_EACH = 1000  # events between two steps of the bar
 
 
 def stored(checked: Checked) -> Iterator[Finding]:
@@ -58,18 +57,18 @@ def _events(checked: Checked, store: SqlEventStore) -> Iterator[Finding]:
     own = [form for form in forms if form.category in kinds]
     total, done = _limited(own, checked.sample), 0
     for category, kind in sorted(kinds.items()):
-        folding = on_demand.Refolding(kind, on_demand.snapshots_of(store, category))
-        for number, event in enumerate(store.read_all(category=category, limit=checked.sample), done + 1):
-            folding.take(event)
-            done = number
-            if number % _EACH == 0:
-                checked.tell(number, total, f"folding {category}", "events")
+        tell = partial(_tell, checked, f"folding {category}", done, total)
+        folding = on_demand.refolded(
+            store, kind, on_demand.snapshots_of(store, category), limit=checked.sample, tell=tell
+        )
+        done += folding.events
         yield from _folded(category, folding, {misfit.schema_id for misfit in result.misfits})
-    yield Finding(
-        Level.GREEN,
-        "events",
-        f"{done:,} of {sum(form.events for form in own):,} events of {len(kinds)} categories read",
-    )
+    read = f"{done:,} of {sum(form.events for form in own):,} events of {len(kinds)} categories read"
+    yield Finding(Level.GREEN, "events", read)
+
+
+def _tell(checked: Checked, step: str, before: int, total: int, events: int) -> None:
+    checked.tell(before + events, total, step, "events")
 
 
 def _limited(forms: Iterable[StoredForm], sample: int | None) -> int:

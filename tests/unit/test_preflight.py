@@ -6,6 +6,7 @@ import importlib
 import json
 import shutil
 import sqlite3
+import subprocess
 import sys
 from base64 import b64encode
 from contextlib import closing
@@ -230,3 +231,39 @@ def test_a_pending_migration_is_red_and_events_are_not_checked(load, store_file)
     needs = f"the store's tables have version 0006, this release needs {NEWEST}"
     assert f"red         migrations: {needs}" in result.stdout
     assert "not checked events: the store's tables are not up to date" in result.stdout
+
+
+def git(folder, *words):
+    named = ["-c", "user.name=t", "-c", "user.email=t@example.com"]
+    subprocess.run(["git", *named, *words], cwd=folder, check=True, capture_output=True)
+
+
+@pytest.mark.parametrize("of_wheel", [False, True])
+def test_states_are_compared_with_those_of_the_deployed_code(store_file, tmp_path, monkeypatch, of_wheel):
+    name = f"shelf_{of_wheel}".lower()
+    package = tmp_path / "project" / name
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "service.py").write_text(SERVICE)
+    git(package.parent, "init")
+    git(package.parent, "add", ".")
+    git(package.parent, "commit", "-m", "deployed")
+    wheel = shutil.make_archive(str(tmp_path / "shelf"), "zip", package.parent, name)
+    deployed = shutil.move(wheel, tmp_path / "shelf.whl") if of_wheel else "HEAD"
+    monkeypatch.chdir(package.parent)
+    compared = ["--sample", "1000", "--against", str(deployed)]
+    same = preflight(name, store_file, *compared, "--all")
+    assert f"green       states: 3 streams have the states of {deployed}" in same.stdout, same.output
+    text = SERVICE.replace('self.status = "paid"', 'self.status = "settled"').replace(
+        "status: str", "note: int = 1\n    status: str", 1
+    )
+    (package / "service.py").write_text(text)
+    changed = preflight(name, store_file, *compared)
+    words = f'order.status: 1 states differ from those of {deployed}, such as order-o1: "paid" became "settled"'
+    assert [line for line in changed.stdout.splitlines() if line.startswith("yellow") and words in line], changed.output
+    assert "Ann Lee" not in changed.output
+
+
+def test_a_commit_that_is_not_there_is_named(load, store_file):
+    result = preflight(load(SERVICE, "same"), store_file, "--against", "no-such-tag")
+    assert "yellow      states: not checked: there is no code of 'no-such-tag'" in result.stdout, result.output

@@ -15,6 +15,7 @@ from factfold.cli.running import brokers_are_named
 from factfold.cli.show import Out, answer, progress
 from factfold.console.definitions import find_definitions
 from factfold.console.parts import Places
+from factfold.preflight.against import against
 from factfold.preflight.delivery import connectors, delivery
 from factfold.preflight.findings import Check, Checked, Finding, Level, findings_of
 from factfold.preflight.stored import stored
@@ -22,6 +23,7 @@ from factfold.preflight.views import views
 
 _CHECKS: Final[tuple[tuple[str, Check], ...]] = (
     ("event store", stored),
+    ("states", against),
     ("connectors", connectors),
     ("delivery", delivery),
     ("views", views),
@@ -43,6 +45,10 @@ def preflight(
     declared: Annotated[
         str | None, option("--connectors", "The connectors, as cdc plan takes them.")
     ] = None,
+    deployed: Annotated[
+        str | None,
+        option("--against", "The deployed code: a commit, branch or tag, or a wheel. States are compared by field."),
+    ] = None,
     sample: Annotated[
         int | None, option("--sample", "Read so many events of each category at most. Default: all.", min=1)
     ] = None,
@@ -58,7 +64,9 @@ def preflight(
         source_url=sides.source_url, kafka=brokers_are_named(),
     )  # fmt: skip
     with ExitStack() as opened, progress("preflight") as tell:
-        checked = Checked(find_definitions(targets), places, opened, sample, connectors=declared, tell=tell)
+        checked = Checked(
+            find_definitions(targets), places, opened, sample, connectors=declared, against=deployed, tell=tell
+        )
         findings = list(findings_of(checked, _CHECKS))
     counts = Counter(one.level for one in findings)
     safe = not counts[Level.RED]
