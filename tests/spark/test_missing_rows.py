@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import sqlalchemy as sa
 
-from projections import ProjectionGroup, Table, sql_view, why_missing
+from eventstore.delivery.source import MASK
+from projections import ProjectionGroup, Table, on, sql_view, why_missing
+from projections.lifecycle.missing import _StoredViews
+from projections.spark.views.missing import Dropped
 from projections.testing.trial import ViewTrial
+from tests.conformance.guests import Guest
 
 METADATA = sa.MetaData()
 
@@ -134,3 +140,12 @@ def test_the_stage_that_lost_a_row_is_named(environment, view, key, place, step,
     assert (last.place, last.step) == (place, step), found
     assert words in last.condition, found
     assert not values or any(values.items() <= row.items() for row in last.values), found
+
+
+def test_values_that_may_be_of_a_person_are_masked_and_so_are_conditions_on_them():
+    guests = Table.from_events(Guest, key="guest_id", columns={"name": on(Guest.Registered).take("name")})
+    cards = sql_view("cards", "SELECT guest_id FROM guests WHERE name = 'Ann'", tables={"guests": guests})
+    rows = _StoredViews(None, ProjectionGroup("cards", [cards]), None)
+    found = Dropped("view cards", "filter", "(name = 'Ann')", ({"guest_id": "1", "name": "Zed", "x": 2},), ("name",))
+    assert rows.masked(found) == replace(found, condition=MASK, values=({"guest_id": "1", "name": MASK, "x": MASK},))
+    assert rows.masked(replace(found, condition="c", reads=("guest_id",))).condition == "c"
