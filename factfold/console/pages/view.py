@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -204,6 +205,7 @@ class Detail:
     query: Part[ShownRows] | None
     key: Mapping[str, str]
     why: Part[tuple[Why, ...]] | None
+    moment: datetime
     jobs: tuple[JobState, ...]
 
 
@@ -250,6 +252,7 @@ def _detail(look: Look, group: GroupState, query: Query) -> Detail:
         stages=look.part(STAGES.of(group.name, view)) if known else None,
         rebuilding=_rebuilding(look, group), rows=rows, key=key, why=why,
         query=look.part(QUERY.of(group.name, serving["generation"], group.views, text)) if text and serving else None,
+        moment=datetime.now(UTC).replace(microsecond=0, tzinfo=None) - timedelta(hours=whole_number(query, "ago") or 0),
         jobs=look.sources.jobs.about(_about(group.name)),
     )  # fmt: skip
 
@@ -331,6 +334,24 @@ def _command(*words: str) -> Action:
     return Action(run, audited=("group",))
 
 
+def _looking_back(*words: str) -> Action:
+    """An action that runs a command of one view, with the key, the moment and the condition that the form has."""
+
+    def run(sources: Sources, fields: Query) -> Outcome:
+        group, view = required(fields, "group"), required(fields, "view")
+        target, definition = declared(sources.definitions.group(group), f"group {group[:80]!r}")
+        definition.view(view)
+        given = {name: value for name in ("time", "from", "where") if (value := fields.get(name, "").strip())}
+        for name in {"time", "from"} & given.keys():
+            given[name] += "" if given[name].endswith("Z") else "Z"
+        key = [f"{name.removeprefix(KEY)}={value}" for name, value in fields.items() if name.startswith(KEY)]
+        options = [f"--{name}={value}" for name, value in given.items()]
+        job = sources.jobs.start(_about(group), ["projections", words[0], target, view, *key, *options, *words[1:]])
+        return Outcome(f"started: {job.command}", details=("its output is below, and stays until it ends",))
+
+    return Action(run, audited=("group", "view"))
+
+
 PAGE: Final = Page(
     "view",
     "Views",
@@ -344,5 +365,9 @@ PAGE: Final = Page(
         "diff": _command("diff"),
         "cutover": _command("cutover"),
         "rollback": _command("rollback"),
+        "at": _looking_back("at"),
+        "changes": _looking_back("diff"),
+        "try": _looking_back("try"),
+        "missing": _looking_back("why", "--missing"),
     },
 )

@@ -213,7 +213,7 @@ class _Search:
 def _dropped(place: str, step: Step, conditions: Sequence[Any], values: tuple[Mapping[str, Any], ...] = ()) -> Dropped:
     said = " AND ".join(str(one.sql()) for one in conditions) or "any row"
     read = tuple(dict.fromkeys(str(one.name()) for one in _references(conditions)))
-    return Dropped(place, step, _LONG.sub(r"\1", _CAST.sub(r"\1", said)), values, read)
+    return Dropped(place, step, _LONG.sub(r"\1", _CAST.sub(r"\1", said.replace("<=>", "="))), values, read)
 
 
 def _parts(condition: Any) -> list[Any]:

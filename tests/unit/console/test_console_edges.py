@@ -16,7 +16,7 @@ from starlette.testclient import TestClient
 import projections
 from eventstore import NO_STREAM, Aggregate, MasterKeys, SqlEventStore, event
 from factfold import on_demand
-from factfold.cli.views import generations as cli_generations
+from factfold.cli.views import past as cli_past
 from factfold.cli.views import projections as cli_projections
 from factfold.console import jobs as jobs_module
 from factfold.console.app import application
@@ -229,10 +229,10 @@ def answers(monkeypatch):
         yield SimpleNamespace(spark=None)
 
     monkeypatch.setattr(on_demand, "personal_columns", lambda *_: {"members": {"name"}}, raising=False)
-    for module in (cli_projections, cli_generations):
+    for module in (cli_projections, cli_past):
         monkeypatch.setattr(module, "opened_environment", no_environment)
     monkeypatch.setattr(cli_projections, "require_same_definition", lambda *given: None)
-    monkeypatch.setattr(cli_generations, "require_serving", lambda *given: None)
+    monkeypatch.setattr(cli_past, "require_serving", lambda *given: None)
     found = {
         "verify": {"members": ViewVerdict(1, 1, "a", "b", ("p1",), (ROW,))},
         "diff": COMPARED,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime, timedelta
+from types import SimpleNamespace
 
 from projections.declaring.views import InferredReferences, noted_references
 from projections.stores.sqlite import SqliteTableStore
@@ -100,3 +102,26 @@ def test_inferred_references_are_those_that_the_build_noted(shop, browser):
     store.close()
     assert "orders.customer_id → customers" in browser.page(VIEW).css_first("#declared").text()
     assert len(cells(browser.page(f"{VIEW}&key.order_id=o1"), "#why")) == 3
+
+
+def test_a_view_is_looked_back_at_by_the_commands_that_a_person_would_type(browser, monkeypatch):
+    started = []
+    state = SimpleNamespace(command="factfold …")
+    monkeypatch.setattr(browser.sources.jobs, "start", lambda about, words: started.append(words) or state)
+    target = next(iter(browser.sources.definitions.groups))
+    then, now = (browser.page(f"{VIEW}&ago={ago}").css_first("#moments input").attributes["value"] for ago in (2, 0))
+    assert datetime.fromisoformat(now) - datetime.fromisoformat(then) >= timedelta(hours=2)
+    assert browser.page(f"{VIEW}&key.order_id=o99").css_first("form[action='/view/missing']")
+    which = {"group": "teashop", "view": "order_details"}
+    browser.act("/view/at", **which, time=then, where="order_id = 'o1'")
+    browser.act("/view/changes", **which, **{"from": f"{then}Z"})
+    browser.act("/view/try", **which)
+    browser.act("/view/missing", **which, **{"key.order_id": "o99"})
+    assert started == [
+        ["projections", "at", target, "order_details", f"--time={then}Z", "--where=order_id = 'o1'"],
+        ["projections", "diff", target, "order_details", f"--from={then}Z"],
+        ["projections", "try", target, "order_details"],
+        ["projections", "why", target, "order_details", "order_id=o99", "--missing"],
+    ]
+    browser.act("/view/at", group="teashop", view="no such view", time=then)
+    assert len(started) == 4
