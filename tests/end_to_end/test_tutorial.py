@@ -22,8 +22,6 @@ FILE, COMMANDS, OUTPUT = "python file", "sh", "text"
 CHANGING = re.compile(
     r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d+Z)?|\d+\.\d+ s|\d+ records/s|idle for \d:\d\d:\d\d|about .* while"
 )
-    r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d+Z)?|\d+\.\d+ s|\d+ records/s|idle for \d:\d\d:\d\d|about .* while"
-)
 
 # A joined view is live after step 3: the promise of README, on two cores. What pip downloads is not in it.
 LIVE, SECONDS = "3-live-view.md", 600
