@@ -14,10 +14,13 @@ from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import IO, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from eventstore.errors import DeclarationError
-from factfold.preflight.findings import Checked, Finding, Level
+from factfold.preflight.findings import Checked, Finding, green, unknown, yellow
+
+if TYPE_CHECKING:
+    from sqlalchemy import URL
 
 _PLACE: Final = itemgetter(0, 1)  # the stream, and which code
 
@@ -27,61 +30,50 @@ def against(checked: Checked) -> Iterator[Finding]:
     if checked.against is None:
         return
     if checked.store is None:
-        yield Finding(Level.UNKNOWN, "states", "no event store is named", "give --store-url")
+        yield unknown("states", "no event store is named", "give --store-url")
         return
     with TemporaryDirectory(prefix="factfold-deployed-") as folder:
-        code, outputs = _unpacked(checked.against, Path(folder)), (Path(folder, "before"), Path(folder, "after"))
-        with outputs[0].open("w") as before, outputs[1].open("w") as after:
-            running = [_folding(checked, code, before), _folding(checked, Path.cwd(), after)]
-            said = [process.communicate()[1] for process in running]
-        for process, errors in zip(running, said, strict=True):
-            if process.returncode:
-                yield Finding(
-                    Level.YELLOW, "states: not compared", errors.partition("\n")[0].removeprefix("error: "),
-                    "name a commit or a wheel whose code can be imported here", "not-compared",
-                )  # fmt: skip
+        before, after = Path(folder, "before"), Path(folder, "after")
+        for code, output in ((_unpacked(checked.against, Path(folder)), before), (Path.cwd(), after)):
+            if cause := _fold(checked, checked.store.engine.url, code, output):
+                remedy = "name a commit or a wheel whose code can be imported here"
+                yield yellow("states: not compared", cause, remedy, "not-compared")
                 return
-        with outputs[0].open() as before, outputs[1].open() as after:
-            yield from _differences(checked.against, before, after)
+        with before.open() as one, after.open() as other:
+            yield from _differences(checked.against, one, other)
 
 
 def _unpacked(deployed: str, folder: Path) -> Path:
-    """The code of a commit or of a wheel, in a folder."""
-    archive = Path(deployed)
+    """The code of a commit or of a wheel, in a folder. Raises DeclarationError."""
+    archive, cause = Path(deployed), ""
     if archive.suffix != ".whl":
         archive = folder / "code.zip"
-        words = ["archive", "--format=zip", f"--output={archive}", deployed]
-        command = [shutil.which("git") or "git", *words]
-        git = subprocess.run(command, capture_output=True, text=True)  # noqa: S603 - a command of our own, and no shell's
-        if git.returncode:
-            raise DeclarationError(
-                f"there is no code of {deployed!r}: {git.stderr.strip().partition(chr(10))[0]}",
-                remedy="give --against a commit, branch or tag of this folder's repository, or a wheel",
-            )
-    with zipfile.ZipFile(archive) as code:
-        code.extractall(folder / "code")
+        command = [shutil.which("git") or "git", "archive", "--format=zip", f"--output={archive}", deployed]
+        cause = subprocess.run(command, capture_output=True, text=True).stderr  # noqa: S603 - a command of our own
+    try:
+        with zipfile.ZipFile(archive) as code:
+            code.extractall(folder / "code")
+    except (OSError, zipfile.BadZipFile) as error:
+        raise DeclarationError(
+            f"there is no code of {deployed!r}: {(cause.strip() or str(error)).splitlines()[0]}",
+            remedy="give --against a commit, branch or tag of this folder's repository, or a wheel",
+        ) from error
     return folder / "code"
 
 
-def _folding(checked: Checked, code: Path, output: IO[str]) -> subprocess.Popen[str]:
-    """A process that folds by the code of a folder. The address goes by the environment."""
-    assert checked.store is not None  # noqa: S101 - the caller looked
-    url = checked.store.engine.url
+def _fold(checked: Checked, url: URL, code: Path, output: Path) -> str:
+    """Fold by the code of a folder, in a process. Return why that failed. The address goes by the environment."""
     if url.get_backend_name() == "sqlite":
         url = url.set(database=str(Path(url.database or "").absolute()))
     variables = os.environ | {"FACTFOLD_STORE_URL": url.render_as_string(hide_password=False)}
-    if checked.places.store_schema is not None:
-        variables["FACTFOLD_STORE_SCHEMA"] = checked.places.store_schema
-    command = [
-        sys.executable,
-        "-m",
-        "factfold.preflight.states",
-        str(checked.sample or 0),
-        *checked.definitions.targets,
-    ]
-    return subprocess.Popen(  # noqa: S603 - our own command
-        command, cwd=code, env=variables, stdout=output, stderr=subprocess.PIPE, text=True, errors="replace"
-    )
+    variables |= {"FACTFOLD_STORE_SCHEMA": schema} if (schema := checked.places.store_schema) else {}
+    words = [str(checked.sample or 0), *checked.definitions.targets]
+    command = [sys.executable, "-m", "factfold.preflight.states", *words]
+    with output.open("w") as states:
+        done = subprocess.run(  # noqa: S603 - our own command
+            command, cwd=code, env=variables, stdout=states, stderr=subprocess.PIPE, text=True, errors="replace"
+        )
+    return done.stderr.partition("\n")[0].removeprefix("error: ") if done.returncode else ""
 
 
 def _differences(deployed: str, before: Iterable[str], after: Iterable[str]) -> Iterator[Finding]:
@@ -95,9 +87,9 @@ def _differences(deployed: str, before: Iterable[str], after: Iterable[str]) -> 
             found[field] = count + 1, example
     for field, (count, example) in found.items():
         cause = f"{count:,} states differ from those of {deployed}, such as {example}"
-        yield Finding(Level.YELLOW, field, cause, "make sure that it is meant", "state-differs")
+        yield yellow(field, cause, "make sure that it is meant", "state-differs")
     if not found:
-        yield Finding(Level.GREEN, "states", f"{streams:,} streams have the states of {deployed}")
+        yield green("states", f"{streams:,} streams have the states of {deployed}")
 
 
 def _states(lines: Iterable[str], side: int) -> Iterator[tuple[str, int, dict[str, Any]]]:

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, TypeAlias
 
-from eventstore.errors import FactfoldError
+from eventstore.errors import FactfoldError, InvalidSettings
 from factfold import on_demand
 from factfold.cli.events.store import existing_store
 from factfold.cli.show import Tell
@@ -48,7 +48,12 @@ class Finding:
         """An error as a finding."""
         if isinstance(error, FactfoldError):
             return cls(level, subject, error.message, error.remedy, error.code)
-        return cls(level, subject, f"{type(error).__name__}: {error}", "correct the code", "code-raises")
+        cause = f"{type(error).__name__}: {error}".partition("\n")[0]
+        return cls(level, subject, cause, "correct the code", "code-raises")
+
+
+red, yellow, green = (partial(Finding, level) for level in (Level.RED, Level.YELLOW, Level.GREEN))
+unknown = partial(Finding, Level.UNKNOWN)
 
 
 def open_spark(opened: ExitStack) -> SparkSession:
@@ -64,8 +69,8 @@ class Checked:
     """What is checked: the definitions of a service, the addresses of its data, and how much of it is read.
 
     ``sample`` is the number of events of a category at most, None for all. Clients are closed with ``opened``.
-    ``session`` starts Spark, which ends with it too. ``connectors`` names their declaration,
-    and ``against`` the deployed code.
+    ``session`` starts Spark, which ends with it too. ``connectors`` names their declaration, ``against`` the deployed
+    code.
     """
 
     definitions: Definitions
@@ -100,16 +105,16 @@ def findings_of(checked: Checked, checks: Iterable[tuple[str, Check]]) -> Iterat
 
     A check that cannot reach what it looks at is a yellow finding.
     """
-    if problems := checked.definitions.problems:
-        for problem in problems:
-            yield Finding(
-                Level.RED, f"module {problem.place}", problem.cause.partition("\n")[0], "correct it", "module-broken"
-            )
-        yield Finding(Level.UNKNOWN, "all else", "the code cannot be imported", "correct it, and check again")
+    for problem in checked.definitions.problems:
+        yield red(f"module {problem.place}", problem.cause.partition("\n")[0], "correct it", "module-broken")
+    if checked.definitions.problems:
+        yield unknown("all else", "the code cannot be imported", "correct it, and check again")
         return
-    yield Finding(Level.GREEN, "code", f"{checked.definitions.count} definitions can be imported")
+    yield green("code", f"{checked.definitions.count} definitions can be imported")
     for name, check in checks:
         try:
             yield from check(checked)
+        except InvalidSettings as error:
+            yield Finding.of(Level.RED, "settings", error)
         except FactfoldError as error:
             yield Finding.of(Level.YELLOW, f"{name}: not checked", error)

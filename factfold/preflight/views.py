@@ -10,7 +10,7 @@ from cdc.findings import size
 from eventstore.errors import FactfoldError
 from factfold import on_demand
 from factfold.cli.views.projections import opened_views
-from factfold.preflight.findings import Checked, Finding, Level
+from factfold.preflight.findings import Checked, Finding, green, red, unknown, yellow
 
 if TYPE_CHECKING:
     from projections import ProjectionGroup
@@ -27,7 +27,7 @@ def views(checked: Checked) -> Iterator[Finding]:
         return
     store = None
     if checked.places.views_url is None:
-        yield Finding(Level.UNKNOWN, "built views", "no database of views is named", "give --views-url")
+        yield unknown("built views", "no database of views is named", "give --views-url")
     else:
         store = checked.opened.enter_context(opened_views(checked.places.views_url)).read_only()
     spark = checked.session(checked.opened)
@@ -37,9 +37,9 @@ def views(checked: Checked) -> Iterator[Finding]:
             columns = on_demand.view_columns(spark, group)
         except FactfoldError as error:
             cause = f"it cannot be planned: {error.message}"
-            yield Finding(Level.RED, error.place or f"group {group.name}", cause, error.remedy, error.code)
+            yield red(error.place or f"group {group.name}", cause, error.remedy, error.code)
             continue
-        yield Finding(Level.GREEN, f"group {group.name}", f"{len(group.all_views)} views can be planned")
+        yield green(f"group {group.name}", f"{len(group.all_views)} views can be planned")
         if store is not None:
             yield from _built(checked, store, target, group, on_demand.outlook(store, group, columns))
 
@@ -49,15 +49,15 @@ def _built(
 ) -> Iterator[Finding]:
     subject, rebuild = f"group {group.name}", f"factfold projections rebuild {target}"
     if found is None:
-        yield Finding(Level.YELLOW, subject, "no generation of it serves", rebuild, "not-built")
+        yield yellow(subject, "no generation of it serves", rebuild, "not-built")
     elif found.refused is None:
-        yield Finding(Level.GREEN, subject, "the generation that serves was built by this definition")
+        yield green(subject, "the generation that serves was built by this definition")
     elif found.built is None or found.built < group.version:
         cause = f"it needs a new generation: {_why(found, group)}. {_takes(found)}"
-        yield Finding(Level.YELLOW, subject, cause, f"{rebuild}, before or after the deployment", "needs-generation")
+        yield yellow(subject, cause, f"{rebuild}, before or after the deployment", "needs-generation")
     else:
         cause = f"its runner and its rebuild will stop: {_why(found, group)}"
-        yield Finding(Level.RED, subject, cause, found.refused.remedy, found.refused.code)
+        yield red(subject, cause, found.refused.remedy, found.refused.code)
     for name, columns in (found.lost if found is not None else {}).items():
         yield from _lost(checked, group, name, columns)
 
@@ -80,18 +80,14 @@ def _lost(checked: Checked, group: ProjectionGroup, name: str, columns: Sequence
     """Columns that disappear, and what reads them in the topic of their view."""
     view = next((one for one in group.all_views if one.name == name), None)
     if view is None:
-        yield Finding(Level.YELLOW, f"view {name}", "it disappears with the new generation", _TELL, "view-removed")
+        yield yellow(f"view {name}", "it disappears with the new generation", _TELL, "view-removed")
         return
-    filled, groups = set(view.filled), checked.definitions.groups.values()
-    tables = [(f"{one.name}.{table}", t) for one in groups for table, t in one.tables.items() if t.topic in filled]
-    handlers = [
-        f"subscription {one.group}" for one in checked.definitions.subscriptions.values() if filled & {*one.topics}
-    ]
+    filled, definitions = set(view.filled), checked.definitions
+    handlers = [f"subscription {one.group}" for one in definitions.subscriptions.values() if filled & {*one.topics}]
+    tables = [one for other in definitions.groups.values() for one in other.tables.items() if one[1].topic in filled]
     for column in columns:
-        readers = [*handlers, *(f"table {of}" for of, table in tables if column in table.columns)]
-        broken = any(column in table.columns for _, table in tables)
-        read = f", and topic {', '.join(view.filled)} is read by {', '.join(readers)}" if readers else ""
-        yield Finding(
-            Level.RED if broken else Level.YELLOW, f"view {name}", f"column {column} disappears{read}",
-            "deploy readers that do without it first" if readers else _TELL, "column-removed",
-        )  # fmt: skip
+        broken = [f"table {table}" for table, declared in tables if column in declared.columns]
+        readers = ", ".join([*handlers, *broken])
+        read = f", and topic {', '.join(filled)} is read by {readers}" if readers else ""
+        remedy = "deploy readers that do without it first" if readers else _TELL
+        yield (red if broken else yellow)(f"view {name}", f"column {column} disappears{read}", remedy, "column-removed")

@@ -19,6 +19,7 @@ from projections.errors import (
 from projections.lifecycle.between_batches import Standing
 from projections.stores import comparison, runs
 from projections.stores.generations import drop, hold, newest, pause, rebuilding, refuse_changed, resume
+from projections.stores.outlook import outlook
 from projections.stores.own_tables import create_own_tables, own_tables
 from projections.stores.roles import REBUILDER, runner_of
 from projections.stores.runs import BUILT, RETIRED, SERVING
@@ -48,6 +49,18 @@ def test_a_first_generation_has_nothing_to_be_compared_with(store):
     built(store, "a")
     with pytest.raises(NotComparable, match="no generation of projection group 'tickets' serves yet"):
         diff(SimpleNamespace(store=store), GROUP)
+
+
+def test_an_outlook_says_what_a_new_generation_takes_and_writes_nothing(store):
+    assert not store.is_prepared() or outlook(store, GROUP, COLUMNS) is None
+    run, _ = served(store)
+    store.read_only()
+    assert outlook(store, GROUP, COLUMNS).refused is None
+    found = outlook(store, NEWER, COLUMNS)
+    assert (found.refused.code, found.built, found.views, found.seconds) == ("definition-changed", 1, [], None)
+    assert found.bytes == store.size(run) > 0
+    with pytest.raises(ProjectionError):
+        store.record(run, status=RETIRED)
 
 
 def shown(store):

@@ -12,7 +12,8 @@ import pytest
 
 from factfold.console.definitions import find_definitions
 from factfold.console.parts import Places
-from factfold.preflight.findings import Checked
+from factfold.preflight.delivery import delivery
+from factfold.preflight.findings import Checked, findings_of
 from factfold.preflight.views import views
 from projections.lifecycle.building import BuildState
 from projections.spark.views.view_functions import view_columns
@@ -140,6 +141,14 @@ def test_a_planted_mistake_is_named(load, spark, built, mistake):
         text = text.replace(old, new)
     findings = found(spark, load(text), built)
     assert [one for one in findings if one.level == level and words in one.cause], findings
+
+
+def test_nothing_is_found_in_the_sample_app(spark):
+    with ExitStack() as opened:
+        checked = Checked(find_definitions(["sample_app"]), Places(), opened, session=lambda _: spark)
+        findings = list(findings_of(checked, (("delivery", delivery), ("views", views))))
+    assert {one.level for one in findings} == {"green", "not checked"}, findings
+    assert sum("views can be planned" in one.cause for one in findings) == 4
 
 
 def test_a_group_without_a_generation_is_to_be_built(load, spark, tmp_path):

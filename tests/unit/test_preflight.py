@@ -228,7 +228,7 @@ def test_a_pending_migration_is_red_and_events_are_not_checked(load, store_file)
         database.execute("update factfold_migrations set version_num = '0006'")
     result = preflight(load(SERVICE, "same"), store_file)
     assert result.exit_code == 3
-    needs = f"the store's tables have version 0006, this release needs {NEWEST}"
+    needs = f"the tables are at version 0006, this release needs {NEWEST}"
     assert f"red         migrations: {needs}" in result.stdout
     assert "not checked events: the store's tables are not up to date" in result.stdout
 
@@ -264,6 +264,13 @@ def test_states_are_compared_with_those_of_the_deployed_code(store_file, tmp_pat
     assert "Ann Lee" not in changed.output
 
 
-def test_a_commit_that_is_not_there_is_named(load, store_file):
-    result = preflight(load(SERVICE, "same"), store_file, "--against", "no-such-tag")
-    assert "yellow      states: not checked: there is no code of 'no-such-tag'" in result.stdout, result.output
+@pytest.mark.parametrize("deployed", ["no-such-tag", "no-such.whl"])
+def test_code_that_is_not_there_is_named(load, store_file, deployed):
+    result = preflight(load(SERVICE, "same"), store_file, "--against", deployed)
+    assert f"yellow      states: not checked: there is no code of '{deployed}'" in result.stdout, result.output
+
+
+def test_deployed_code_that_does_not_fold_is_not_compared(load, store_file, tmp_path):
+    wheel = shutil.move(shutil.make_archive(str(tmp_path / "x"), "zip", tmp_path, "shop.db"), tmp_path / "x.whl")
+    result = preflight(load(SERVICE, "same"), store_file, "--against", str(wheel))
+    assert "yellow      states: not compared: there is no module" in result.stdout, result.output

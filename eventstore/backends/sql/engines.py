@@ -56,6 +56,7 @@ def refuse_writes(engine: Engine) -> Engine:
         connection.commit()
 
     listen(engine, "connect", settle)
+    engine.dispose()  # what is connected already could write
     return engine
 
 

@@ -20,6 +20,7 @@ import eventstore
 from eventstore import STREAM_EXISTS, MasterKeys
 from eventstore.erasure import OUT_OF_REACH
 from eventstore.errors import NotFound, StoreNotPrepared
+from eventstore.shown_urls import shown_url
 from factfold import on_demand
 from factfold.cli.keys import KeyStoreOption, MasterKeysOption, NamedKeys, load_key_store
 from factfold.cli.options import Commands, Yes, argument, confirm, option, setting
@@ -102,6 +103,26 @@ def store_standing(store: SqlEventStore) -> StoreStanding:
     if not version.is_current:
         return StoreStanding(version)
     return StoreStanding(version, tuple(store.categories()), store.fence())
+
+
+def require_current(store: SqlEventStore) -> StoreVersion:
+    """Return the version of a store's tables. Raises StoreNotPrepared if this release or this cluster needs another."""
+    version, place = store.version(), shown_url(store.engine.url)
+    if not version.is_current:
+        raise StoreNotPrepared(
+            f"the tables are at version {version.installed or 'none'}, this release needs {version.newest}",
+            remedy="factfold store migrate",
+            place=place,
+        )
+    if ahead := store.ahead_of_cluster():
+        raise StoreNotPrepared(
+            f"events are {ahead:,} transactions ahead of this cluster: they came from another one, "
+            "and readers do not see them yet",
+            remedy="factfold store renumber",
+            place=place,
+            code="store-restored",
+        )
+    return version
 
 
 def _lines(version: StoreVersion, categories: Sequence[Category], fence: FenceStatus | None) -> Iterator[str]:

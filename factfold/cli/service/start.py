@@ -13,11 +13,11 @@ from typing import Annotated
 
 import eventstore
 from cdc.findings import Finding, Severity, errors
-from eventstore.errors import FactfoldError, StoreNotPrepared, TopicMismatch
+from eventstore.errors import FactfoldError, TopicMismatch
 from eventstore.shown_urls import shown_url
 from factfold import on_demand
 from factfold.cli.cdc.connectors import brokers_at
-from factfold.cli.events.store import existing_store
+from factfold.cli.events.store import existing_store, require_current
 from factfold.cli.options import Memory, argument, setting
 from factfold.cli.show import Out, answer, spinner
 from factfold.scaffolding import create_project
@@ -131,21 +131,7 @@ def _ports() -> str:
 
 def _store(url: str, schema: str | None) -> str:
     with existing_store(url, schema) as store:
-        version, place = store.version(), shown_url(store.engine.url)
-        if not version.is_current:
-            raise StoreNotPrepared(
-                f"the tables are at version {version.installed or 'none'}, this release needs {version.newest}",
-                remedy="factfold store migrate",
-                place=place,
-            )
-        if ahead := store.ahead_of_cluster():
-            raise StoreNotPrepared(
-                f"events are {ahead:,} transactions ahead of this cluster: they came from another one, "
-                "and readers do not see them yet",
-                remedy="factfold store renumber",
-                place=place,
-                code="store-restored",
-            )
+        version, place = require_current(store), shown_url(store.engine.url)
     return f"version {version.installed} at {place}"
 
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import projections
-from eventstore.errors import FactfoldError, StoreNotPrepared, TopicMissing
-from factfold.cli.events.store import RelayStanding, StoreStanding, relay_standing, store_standing
+from eventstore.errors import FactfoldError, TopicMissing
+from factfold.cli.events.store import RelayStanding, StoreStanding, relay_standing, require_current, store_standing
 from factfold.cli.views.projections import add_lag
 from factfold.console.parts import Problem
 from factfold.console.sources import Clients, Reading
@@ -156,14 +156,8 @@ BRANCHES: Final = Reading(read_branches)
 
 def read_store(clients: Clients) -> StoreStanding:
     """Look at the event store. Raises StoreNotPrepared if its tables are missing or older."""
-    standing = store_standing(clients.store)
-    version = standing.version
-    if not version.is_current:
-        raise StoreNotPrepared(
-            f"the store's tables have version {version.installed or 'none'}, this release needs {version.newest}",
-            remedy="factfold store migrate",
-        )
-    return standing
+    require_current(clients.store)
+    return store_standing(clients.store)
 
 
 def read_schemas(clients: Clients) -> tuple[RegisteredSchema, ...]:
