@@ -17,7 +17,7 @@ from eventstore import Restarts
 from eventstore.errors import TopicMissing
 from eventstore.kafka.admin import end_offsets, ensure_topics, limit_retention
 from eventstore.topics import event_topic
-from projections import ProjectionGroup, Table, open_runner, rebuild, verify
+from projections import ProjectionGroup, Table, open_runner, read_view, rebuild, store_view, verify, view_changes
 from projections.errors import OffsetsLost, ProjectionError
 from projections.spark import exchange
 from projections.stores import staging
@@ -64,10 +64,26 @@ def test_live_views_equal_the_oracle_after_every_batch_and_a_rebuild_at_the_end(
             while runner.run_once(max_records=cuts.choice(sizes)):
                 pass
             assert_views_as_expected(env, history)
+            past = runner.progress, dt.datetime.now(dt.UTC), view_rows(env, "ticket_left")
+        writer.send([record for _ in range(20) for record in history.step()])
+        runner.catch_up()
+    assert_was(env, group, *past)
     verdicts = verify(env, group)
     assert all(verdict.equal and verdict.rows for verdict in verdicts.values())
     rebuild(env, group)
     assert_views_as_expected(env, history)
+
+
+def assert_was(env, group, progress, moment, rows):
+    """The past of a view by offsets and by the time of records, in Arrow and in a table, and what has changed since."""
+    for number, at in enumerate(({topic: progress[topic] for topic in group.topics}, moment)):
+        found = read_view(env, group, "ticket_left", at=at).to_pylist()
+        assert store_view(env, group, "ticket_left", at=at, into=f"left_then_{number}") == len(rows) == len(found)
+        assert view_rows(env, f"left_then_{number}") == rows
+    changes = view_changes(env, group, "ticket_left", start=moment, end={}, most=3)
+    assert changes.rows_before == len(rows)
+    assert changes.changed
+    assert all(one.records for one in changes.changed)
 
 
 def test_a_topic_that_is_deleted_stops_the_run_and_so_does_a_longer_one_of_its_name(road):
