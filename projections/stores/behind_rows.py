@@ -19,7 +19,7 @@ from eventstore.delivery.source import MASK
 from projections.declaring.any_table import AnyTable
 from projections.declaring.columns import ColumnType, Kind
 from projections.declaring.group import ERASURES, ProjectionGroup
-from projections.declaring.tables import Table
+from projections.declaring.tables import EVENT_TIME, VALID_FROM, Table
 from projections.declaring.views import View, view_behind, with_noted
 from projections.errors import InvalidDefinition
 from projections.planning.planner import plan
@@ -72,6 +72,7 @@ class SourceRow:
     stream: str | None = None
     of_view: str | None = None
     personal: tuple[str, ...] = ()
+    time: int | None = None  # of its event, in microseconds since 1970
 
     @property
     def shown(self) -> dict[str, Any]:
@@ -196,11 +197,14 @@ class Walk:
             name: {held: key[c] for c, held in zip(view.root_key, view.root_key_in(name), strict=True)}
             for name in view.roots
         }
+        times: dict[str, int | None] = {}
         for name in walk.downwards:
             if name not in conditions:
                 continue
             reached = "the key" if name in view.roots else f"{_said(conditions[name])}"
             rows = list(self._rows_of(name, view.tables[name], conditions[name], reached, depth))
+            if view.tables[name].holds_versions and (time := times.get(name)) is not None:
+                rows = _valid_at(rows, time)
             yield from rows
             own = next((row for row in rows if row.table == _shown_name(name, view.tables[name])), None)
             for reference in walk.references_from(name) if own else ():
@@ -208,6 +212,7 @@ class Walk:
                 values = [own.values.get(column) for column in reference.columns] if own else []
                 if None not in values:
                     conditions[reference.target] = dict(zip(target.key, values, strict=False))
+                    times[reference.target] = own.time if own else None
 
     def _rows_of(
         self, name: str, table: AnyTable | View, conditions: Mapping[str, Any], reached: str, depth: int
@@ -228,6 +233,7 @@ class Walk:
             yield SourceRow(
                 name, reached, key, values, topic=table.topic, offset=row["_offset"], deleted=bool(row["_deleted"]),
                 stream=_stream(table, values), personal=self.held.personal("tables", own, values, table.row_key),
+                time=row.get(VALID_FROM, row.get(EVENT_TIME)),
             )  # fmt: skip
 
 
@@ -302,6 +308,13 @@ def column_of(view: View, column: str) -> ColumnType | None:
     """The type of a key column, as the table has it that gives the view its key."""
     tables = (table for table in view.tables.values() if isinstance(table, AnyTable))
     return next((table.columns[column] for table in tables if column in table.columns), None)
+
+
+def _valid_at(versions: list[SourceRow], time: int) -> list[SourceRow]:
+    """The version that a join by time chooses: in the order of the source, the last that is valid by then."""
+    ordered = sorted(versions, key=lambda row: (row.key["_epoch"], row.key["_pos"]))
+    known = [row for row in ordered[:1] if row.key["_pos"] < 0]  # by a snapshot: since when is not known
+    return [*known, *(row for row in ordered if row.time is not None and row.time <= time)][-1:]
 
 
 def _stream(table: Table, values: Mapping[str, Any]) -> str | None:

@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from eventstore import Aggregate, Personal, event
 from projections import ProjectionGroup, Table, on, sql_view, view
 from projections.errors import InvalidDefinition
+from projections.stores.behind_rows import rows_behind
 from projections.testing.trial import ViewsDiffer, ViewTrial
 from tests.integration.payments import CUSTOMERS, Payment, received, risk_view
 from tests.integration.tickets import DECLARED, Ticket
@@ -153,7 +154,7 @@ RISK = risk_view(
 
 
 def test_a_view_over_versions_shows_what_was_valid_then(view_trial):
-    trial = view_trial(ProjectionGroup("risk", [RISK]))
+    trial = view_trial(group := ProjectionGroup("risk", [RISK]))
     versions = RISK.tables["customer_versions"]
     monday, tuesday, friday = (dt.datetime(2026, 3, day, tzinfo=dt.UTC) for day in (2, 3, 6))
     trial.put(versions, {"id": 7, "credit_score": 300}, committed=monday)
@@ -166,6 +167,9 @@ def test_a_view_over_versions_shows_what_was_valid_then(view_trial):
         ("p1", 300),
         ("p2", 900),
     ]
+    for payment, score in (("p1", 300), ("p2", 900)):  # the version that the join chose is behind the row
+        *_, version = rows_behind(trial._store, group, 1, "payment_risk", {"payment_id": payment})
+        assert version.values["credit_score"] == score
     # A version that comes late was valid at the first payment.
     trial.put(versions, {"id": 7, "credit_score": 500}, committed=tuesday)
     trial.check()
