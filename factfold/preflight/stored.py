@@ -99,9 +99,11 @@ def _failure(failure: Failure) -> Finding:
 def _processes(checked: Checked, store: SqlEventStore) -> Iterator[Finding]:
     kinds = sorted(checked.definitions.processes.values(), key=lambda one: one.code_version)
     missing = on_demand.unreached(store, list({kind.category: kind for kind in kinds}.values()))
-    remedy = "keep what they wait for: earlier=[the former class], or let them end first"
     for one in missing:
+        remedy = "name its package too" if one.lacks == "its class" else "keep it: earlier=[the former class]"
         cause = f"{one.instances:,} instances wait, such as {one.instance}, and version {one.code} of the code lacks "
-        yield red(f"process {one.process}", cause + one.lacks, remedy, "process-step-missing")
+        yield red(
+            f"process {one.process}", cause + one.lacks, f"{remedy}, or let them end first", "process-step-missing"
+        )
     if not missing:
         yield green("processes", "every instance that waits reaches a step of the code")

@@ -18,7 +18,7 @@ from cdc.errors import SourceNotReady
 from cdc.findings import Finding
 from cdc.identifiers import quoted
 from cdc.source.grants import check_source
-from eventstore import Settings, SqlEventStore
+from eventstore import RecordedEvent, Settings, SqlEventStore, subscription
 from eventstore.topics import SCHEMAS_TOPIC as SCHEMAS
 from projections import ProjectionGroup, Table, view
 from projections.stores.compared import captured_models
@@ -110,20 +110,25 @@ def test_a_fault_is_found_and_its_remedy_heals_it(
 
 
 def test_a_missing_privilege_keeps_a_service_from_being_deployed(
-    shop: Any, source: Any, monkeypatch: pytest.MonkeyPatch, connect: cdc.ConnectClient
+    shop: Any, source: Any, monkeypatch: pytest.MonkeyPatch, connect: cdc.ConnectClient, settings: Settings
 ) -> None:
+    @subscription("no.such.topic", group="calls", guarantee="at-least-once")
+    def call(event: RecordedEvent) -> None: ...
+
     module = type(sys)("declared_here")
-    module.source = source  # type: ignore[attr-defined]
+    module.source, module.call = source, call  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "declared_here", module)
     monkeypatch.setenv("FACTFOLD_SOURCE_URL", shop.engine.url.render_as_string(hide_password=False))
-    words = ("preflight", "tests.integration.booking", "--connectors", "declared_here:source")
+    monkeypatch.setenv("FACTFOLD_KAFKA__BOOTSTRAP_SERVERS", settings.kafka.bootstrap_servers)
+    words = ("preflight", "declared_here:call", "--connectors", "declared_here:source", "--connect-url")
     with planted(shop, source, "REVOKE SELECT ON items FROM {role}"):
-        found = factfold(*words, "--connect-url", connect.url)
+        found = factfold(*words, connect.url)
         assert found.exit_code == 3
         assert f"red         connector {source.name}: " in found.stdout
         assert "may not SELECT from public.items" in found.stdout
+        assert "yellow      topic no.such.topic: subscription calls reads it, nothing here fills it" in found.stdout
         shop.run(f"GRANT SELECT ON items TO {source.user}")
-    found = factfold(*words, "--connect-url", "http://127.0.0.1:9")  # where nothing listens
+    found = factfold(*words, "http://127.0.0.1:9")  # where nothing listens
     assert found.exit_code == 0
     assert f"yellow      connector {source.name}: worker: " in found.stdout
 
