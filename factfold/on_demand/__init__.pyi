@@ -84,7 +84,10 @@ from projections.spark.views.view_functions import (
     personal_columns as personal_columns,
     view_columns as view_columns,
 )
-from projections.stores.asked_rows import query_rows as query_rows
+from projections.stores.asked_rows import (
+    asked_condition as asked_condition,
+    query_rows as query_rows,
+)
 from projections.stores.explaining import (
     drawn as drawn,
     explain as explain,

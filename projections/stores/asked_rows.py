@@ -77,6 +77,23 @@ def query_rows(
     return ViewRows(columns, rows[:limit], len(rows))
 
 
+def asked_condition(text: str, *, hidden: Collection[str]) -> str:
+    """Return a condition over columns as Spark reads it, written from its parts; none of it reads `hidden` columns.
+
+    Raises ProjectionError for anything but comparisons of columns and values by common functions.
+    """
+    query = _parsed(" ".join(("SELECT * FROM asked WHERE", text)), "spark")
+    given = {name for name, value in query.args.items() if value}
+    condition = query.args["where"].this if given <= {"expressions", "from_", "from", "where"} else None
+    if condition is None or condition.find(exp.Query) is not None:
+        raise _refused("a condition here compares columns and values, and holds no query")
+    unseen = {name.lower() for name in hidden}  # Spark takes a name for a column in any case
+    for column in condition.find_all(exp.Column):
+        if column.name.lower() in unseen:
+            raise _refused(f"column {column.name!r} has values of persons, and a condition would show them")
+    return str(condition.sql("spark", comments=False))
+
+
 def _bounded(connection: sa.Connection, text: str, limit: int) -> sa.CursorResult[Any]:
     """Run one statement. With a parameter, a driver sends no second one."""
     if connection.dialect.paramstyle == "qmark":

@@ -6,7 +6,7 @@ import pytest
 
 from projections.errors import ProjectionError
 from projections.stores import asked_rows
-from projections.stores.asked_rows import query_rows
+from projections.stores.asked_rows import asked_condition, query_rows
 from tests.conformance.ticket_batches import one_ticket
 from tests.errors import raises
 from tests.rows import each_row
@@ -91,3 +91,13 @@ def test_a_text_reads_masks_in_place_of_personal_columns(store, ask):
     assert ask("select ticket_id, hours from ticket_names where hours <> 'x'").rows == [("t1", "***")]
     assert ask("select max(t.hours) from ticket_names t join ticket_names on true").rows == [("***",)]
     assert ask("select * from ticket_names").rows[0][:2] == ("t1", "***")
+
+
+@each_row("text", [
+    "1 = 1 UNION SELECT 1", "id IN (SELECT 1)", "reflect('java.lang.System', 'exit')", "1 = 1 ORDER BY id",
+    "id = 1; DROP TABLE x", "1 = 1) t WHERE (1 = 1", "NAME = 'Ann'",
+])  # fmt: skip
+def test_a_condition_compares_columns_that_are_shown_and_nothing_else(text):
+    assert asked_condition("id > 3 AND lower(city) LIKE 'x%'", hidden=["name"]) == "id > 3 AND LOWER(city) LIKE 'x%'"
+    with pytest.raises(ProjectionError):
+        asked_condition(text, hidden=["name"])

@@ -8,7 +8,18 @@ from contextlib import closing
 import pytest
 import sqlalchemy as sa
 
-from projections import Environment, ProjectionGroup, Table, cut_over, diff, open_runner, rebuild, verify, view
+from projections import (
+    Environment,
+    ProjectionGroup,
+    Table,
+    cut_over,
+    diff,
+    open_runner,
+    rebuild,
+    try_view,
+    verify,
+    view,
+)
 from projections.errors import OffsetsLost, ProjectionError, RunAlreadyActive
 from projections.spark.views.view_functions import view_columns
 from projections.stores.generations import pause, resume
@@ -82,6 +93,36 @@ def test_views_with_floating_point_numbers_are_verified_row_by_row_and_have_no_d
         connection.execute(sa.text('UPDATE "factfold_rates_1$view_listed" SET rate = 0.1000001'))
     verdict = verify(environment, GROUP)["listed"]
     assert (verdict.equal, verdict.differing_keys) == (False, (1,))
+
+
+@view(key="id")
+def doubled(rates):
+    return rates.selectExpr("id", "2 * rate AS rate", "'new' AS kind")
+
+
+def test_a_changed_view_is_tried_on_all_rows_or_a_sample_and_leaves_nothing_behind(environment):
+    tried = dataclasses.replace(doubled, name="listed")
+    changes = ChangeWriter(environment.log)
+    for number in (2, 3):
+        changes.put(rates, {"id": number, "rate": 0.0})
+    with open_runner(environment, GROUP) as runner:
+        runner.catch_up()
+    tables = sa.inspect(environment.store._engine).get_table_names()
+    changed = ProjectionGroup("rates", [tried], version=2)
+    whole = try_view(environment, changed, "listed")
+    assert (whole.serving_rows, whole.new_rows, whole.added, whole.removed) == (3, 3, ("kind",), ())
+    assert [(row.key, row.one, row.other) for row in whole.differing] == [
+        ({"id": 1}, {"id": 1, "rate": 0.1}, {"id": 1, "rate": 0.2})
+    ]
+    assert whole.serving_seconds is not None
+    sample = try_view(environment, changed, "listed", sample=2)
+    assert (sample.serving_rows, sample.new_rows, sample.equal) == (2, 2, False)
+    assert try_view(environment, GROUP, "listed").equal
+    fewer = dataclasses.replace(listed, function=lambda rates: rates.where("id > 1"), name="others")
+    unknown = try_view(environment, ProjectionGroup("rates", [fewer]), "others")
+    assert (unknown.serving_rows, unknown.new_rows, unknown.equal) == (None, 2, False)
+    assert sa.inspect(environment.store._engine).get_table_names() == tables
+    assert len(shown(environment)) == 3
 
 
 def test_a_group_is_verified_by_one_process_at_a_time(environment):

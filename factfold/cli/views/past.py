@@ -40,7 +40,7 @@ __all__ = ["app"]
 _OFFSET: Final = re.compile(r"(?P<topic>[\w.-]+)\[(?P<partition>\d+)\]@(?P<offset>\d+)", re.ASCII)
 
 View = Annotated[str, argument("A view of the group.")]
-Where = Annotated[str | None, option("--where", "Only rows with this condition, in Spark's SQL.")]
+Where = Annotated[str | None, option("--where", "Only rows with this condition over the view's columns, in SQL.")]
 Limit = Annotated[int, option("--limit", "Show so many rows at most.", min=1)]
 
 
@@ -64,12 +64,13 @@ def at(
         raise DeclarationError("a view is shown at one moment", remedy="give --time or --offsets, one of the two")
     definition, then = load_group(group), _moment(given[0])
     with opened_environment(definition, place) as environment, _computing(view):
+        personal = _personal(environment, definition, view)
+        where = where and on_demand.asked_condition(where, hidden=personal)
         if into is not None:
             rows = projections.store_view(environment, definition, view, at=then, into=into, where=where)
             out.show({"table": into, "rows": rows}, f"table {into}: {rows:,} rows", indent=2)
             return
         found = projections.read_view(environment, definition, view, at=then, where=where, most=limit + 1)
-        personal = _personal(environment, definition, view)
     shown = _masked(found, personal)
     out.show({"rows": shown[:limit], "more": len(shown) > limit}, _row_lines(shown, limit), indent=2)
 
@@ -164,9 +165,10 @@ def _diff_moments(
     limit: int,
 ) -> None:
     start, end = _moment(between[0]), {} if between[1] is None else _moment(between[1])
+    personal = _personal(environment, definition, view)
+    where = where and on_demand.asked_condition(where, hidden=personal)
     with _computing(view):
         changes = projections.view_changes(environment, definition, view, start=start, end=end, where=where, most=limit)
-        personal = _personal(environment, definition, view)
     rows = [dataclasses.replace(one, row=masked_row(one.row, personal)) for one in changes.changed]
     shown = dataclasses.replace(changes, changed=tuple(rows))
     out.show(_plain_changes(shown), _change_lines(shown), indent=2)
