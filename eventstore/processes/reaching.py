@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from eventstore.backends.sql.database import Database
@@ -18,60 +17,34 @@ _ALL: Final = 1_000_000
 _PART: Final = 1000
 
 
-@dataclass(slots=True)
-class Unreached:
-    """Instances of a process that cannot go on by the given code.
-
-    Attributes:
-        process: The process.
-        code: The version of the code that they run by.
-        lacks: What the code lacks: its class, this version, a timer, a command, or what a state needs.
-        instance: The id of one of them.
-        instances: How many there are.
-        error: What loading its state raised, None if it is something else.
-    """
-
-    process: str
-    code: int
-    lacks: str
-    instance: str
-    instances: int = 0
-    error: Exception | None = None
-
-
-def unreached(store: SqlEventStore, processes: Sequence[type[Process]]) -> list[Unreached]:
-    """Return what instances that have not ended wait for, and the code does not have. Each cause once.
+def unreached(store: SqlEventStore, processes: Sequence[type[Process]]) -> Iterator[tuple[InstanceStatus, str]]:
+    """Yield instances that have not ended with what the code lacks: a class, version, timer, command, or state's type.
 
     Only the state of the last step is loaded. Raises StoreUnavailable or StoreNotPrepared.
 
     Examples:
-        >>> unreached(store, [Fulfilment])
+        >>> list(unreached(store, [Fulfilment]))
         []
     """
-    engine = ProcessEngine(store, processes)
+    engine, loadable = ProcessEngine(store, processes), list[InstanceStatus]()
     sent = {name for kind in processes for one in kind.versions.values() for name in one.commands_sent}
-    instances = Processes(store).instances(limit=_ALL)
-    found: dict[tuple[str, int, str], Unreached] = {}
-    loadable: list[InstanceStatus] = []
-    for one in instances:
+    for one in Processes(store).instances(limit=_ALL):
         kind = engine.processes.get(one.process)
         own = None if kind is None else kind.versions.get(one.code)
         if own is None:
-            _note(found, one, "its class" if kind is None else f"version {one.code} of its code")
+            yield one, "its class" if kind is None else f"version {one.code} of its code"
             continue
         loadable.append(one)
         for waits in one.scheduled:
             if waits.name not in (own.reactions.timers if waits.kind == TIMER else sent):
-                _note(found, one, f"{waits.kind} {waits.name}")
+                yield one, f"{waits.kind} {waits.name}"
     for start in range(0, len(loadable), _PART):
-        for one, lacks, error in _unloaded(engine, loadable[start : start + _PART], sent):
-            _note(found, one, lacks, error)
-    return list(found.values())
+        yield from _unloaded(engine, loadable[start : start + _PART], sent)
 
 
 def _unloaded(
     engine: ProcessEngine, instances: Sequence[InstanceStatus], sent: set[str]
-) -> Iterator[tuple[InstanceStatus, str, Exception | None]]:
+) -> Iterator[tuple[InstanceStatus, str]]:
     """The instances whose state does not load, and compensations that nothing sends. Halves find the one that fails."""
     try:
         with Database(engine.store.engine, engine.store.tables).transaction() as tx:
@@ -79,19 +52,12 @@ def _unloaded(
     except Exception as error:  # whatever a state's type raises
         if len(instances) == 1:
             cause = error.message if isinstance(error, FactfoldError) else type(error).__name__
-            yield instances[0], f"a state that it can read: {cause}", error
+            yield instances[0], f"a state that it can read: {cause}"
             return
         half = len(instances) // 2
-        yield from _unloaded(engine, instances[:half], sent)
-        yield from _unloaded(engine, instances[half:], sent)
+        for part in (instances[:half], instances[half:]):
+            yield from _unloaded(engine, part, sent)
         return
     for one in instances:
-        undone = (undoable.undo for undoable in loaded[one.key].standing.undoables)
-        yield from ((one, f"command {name}", None) for name in undone if name not in sent)
-
-
-def _note(
-    found: dict[tuple[str, int, str], Unreached], one: InstanceStatus, lacks: str, error: Exception | None = None
-) -> None:
-    key = (one.process, one.code, lacks)
-    found.setdefault(key, Unreached(*key, one.instance, error=error)).instances += 1
+        undone = {undoable.undo for undoable in loaded[one.key].standing.undoables}
+        yield from ((one, f"command {name}") for name in sorted(undone - sent))

@@ -5,7 +5,7 @@ checks, and never knows a page of the console.
 
 findings    a finding, and what all checks are given
 stored      the event store: tables, events, streams, snapshots, processes
-against     states by the deployed code, next to those by the present one; `states` is its process
+against     states by the deployed code, next to those by the present one
 delivery    connectors and their sources, topics without a producer, events without a reader
 views       which views plan, which are built again and why, which columns are lost
 """

@@ -1,4 +1,7 @@
-"""States by the deployed code and by the present one: two processes fold the same events, and fields are compared."""
+"""States by the deployed code and by the present one: two processes fold the same events, and fields are compared.
+
+Run as a module, it is such a process: it folds by the code of its folder.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import merge
 from itertools import groupby
 from operator import itemgetter
@@ -17,6 +20,10 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
 from eventstore.errors import DeclarationError
+from factfold import on_demand
+from factfold.cli.events.store import existing_store
+from factfold.cli.show import as_json, ended
+from factfold.console.definitions import find_definitions
 from factfold.preflight.findings import Checked, Finding, green, unknown, yellow
 
 if TYPE_CHECKING:
@@ -68,7 +75,7 @@ def _fold(checked: Checked, url: URL, code: Path, output: Path) -> str:
     variables = os.environ | {"FACTFOLD_STORE_URL": url.render_as_string(hide_password=False)}
     variables |= {"FACTFOLD_STORE_SCHEMA": schema} if (schema := checked.places.store_schema) else {}
     words = [str(checked.sample or 0), *checked.definitions.targets]
-    command = [sys.executable, "-m", "factfold.preflight.states", *words]
+    command = [sys.executable, "-m", "factfold.preflight.against", *words]
     with output.open("w") as states:
         done = subprocess.run(  # noqa: S603 - our own command
             command, cwd=code, env=variables, stdout=states, stderr=subprocess.PIPE, text=True, errors="replace"
@@ -107,3 +114,18 @@ def _fields(states: Mapping[int, dict[str, Any]]) -> Iterator[tuple[str, str]]:
     for name in before.keys() & after.keys():
         if before[name] != after[name]:
             yield name, f"{json.dumps(before[name])} became {json.dumps(after[name])}"
+
+
+def write_states(targets: Sequence[str], sample: int | None) -> None:
+    """Print stream and state of each stream that folds by the code of this folder, in the order of their names."""
+    kinds = {kind.category: kind for kind in find_definitions(targets).aggregates.values()}
+    with existing_store(os.environ["FACTFOLD_STORE_URL"], os.environ.get("FACTFOLD_STORE_SCHEMA")) as store:
+        on_demand.refuse_writes(store.engine)
+        for _, kind in sorted(kinds.items()):
+            for stream, state in sorted(on_demand.refolded(store, kind, limit=sample).states.items()):
+                sys.stdout.write(json.dumps([stream, as_json(state.state())]) + "\n")
+
+
+if __name__ == "__main__":
+    _, given, *named = sys.argv
+    sys.exit(ended(lambda: write_states(named, int(given) or None)))

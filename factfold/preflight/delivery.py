@@ -21,6 +21,12 @@ _SIDES: Final = {
 }  # fmt: skip
 
 
+def settings(checked: Checked) -> Iterator[Finding]:
+    """Every setting is known, and has a value of its type."""
+    eventstore.Settings()
+    yield green("settings", "each is known and has a value of its type")
+
+
 def connectors(checked: Checked) -> Iterator[Finding]:
     """Every connector can work as it is declared, and its source has what the models need."""
     if checked.connectors is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -100,7 +100,7 @@ class Checked:
 Check: TypeAlias = Callable[[Checked], Iterable[Finding]]
 
 
-def findings_of(checked: Checked, checks: Iterable[tuple[str, Check]]) -> Iterator[Finding]:
+def findings_of(checked: Checked, checks: Mapping[str, Check]) -> Iterator[Finding]:
     """Run checks one after the other, if all modules can be imported: half of the code would look like missing code.
 
     A check that cannot reach what it looks at is a yellow finding.
@@ -111,7 +111,7 @@ def findings_of(checked: Checked, checks: Iterable[tuple[str, Check]]) -> Iterat
         yield unknown("all else", "the code cannot be imported", "correct it, and check again")
         return
     yield green("code", f"{checked.definitions.count} definitions can be imported")
-    for name, check in checks:
+    for name, check in checks.items():
         try:
             yield from check(checked)
         except InvalidSettings as error:

@@ -98,12 +98,12 @@ def _failure(failure: Failure) -> Finding:
 
 def _processes(checked: Checked, store: SqlEventStore) -> Iterator[Finding]:
     kinds = sorted(checked.definitions.processes.values(), key=lambda one: one.code_version)
-    missing = on_demand.unreached(store, list({kind.category: kind for kind in kinds}.values()))
-    for one in missing:
-        remedy = "name its package too" if one.lacks == "its class" else "keep it: earlier=[the former class]"
-        cause = f"{one.instances:,} instances wait, such as {one.instance}, and version {one.code} of the code lacks "
-        yield red(
-            f"process {one.process}", cause + one.lacks, f"{remedy}, or let them end first", "process-step-missing"
-        )
-    if not missing:
+    waiting: dict[tuple[str, int, str], list[str]] = {}
+    for one, lacks in on_demand.unreached(store, list({kind.category: kind for kind in kinds}.values())):
+        waiting.setdefault((one.process, one.code, lacks), []).append(one.instance)
+    for (process, version, lacks), ids in waiting.items():
+        cause = f"{len(ids):,} instances wait, such as {ids[0]}, and version {version} of the code lacks {lacks}"
+        remedy = "name its package too" if lacks == "its class" else "keep it: earlier=[the former class]"
+        yield red(f"process {process}", cause, f"{remedy}, or let them end first", "process-step-missing")
+    if not waiting:
         yield green("processes", "every instance that waits reaches a step of the code")

@@ -146,7 +146,7 @@ def test_a_planted_mistake_is_named(load, spark, built, mistake):
 def test_nothing_is_found_in_the_sample_app(spark):
     with ExitStack() as opened:
         checked = Checked(find_definitions(["sample_app"]), Places(), opened, session=lambda _: spark)
-        findings = list(findings_of(checked, (("delivery", delivery), ("views", views))))
+        findings = list(findings_of(checked, {"delivery": delivery, "views": views}))
     assert {one.level for one in findings} == {"green", "not checked"}, findings
     assert sum("views can be planned" in one.cause for one in findings) == 4
 

@@ -93,6 +93,8 @@ def call(event: Ticket.Opened) -> None: ...
 
 
 class Payment(Process, sends=[Order]):
+    by: str = "hand"
+
     @starts(Order.Placed)
     def placed(self, event: Order.Placed) -> None:
         self.timeout("payment", after=timedelta(days=3))
@@ -137,6 +139,10 @@ PLANTED = {
     "process step gone": (
         '    @times_out("payment")\n    def unpaid(self)', '    @times_out("reminder")\n    def unpaid(self)', "red",
         "process payment: 1 instances wait, such as o2, and version 1 of the code lacks timer payment",
+    ),
+    "state of a process that another type reads": (
+        '    by: str = "hand"', "    by: Way = Way.POST", "red",
+        "version 1 of the code lacks a state that it can read: a str does not fit state field Payment.by",
     ),
     "process version gone": ("sends=[Order])", "sends=[Order], version=2)", "red", "lacks version 1 of its code"),
     "unhandled event type": (
@@ -231,6 +237,14 @@ def test_a_pending_migration_is_red_and_events_are_not_checked(load, store_file)
     needs = f"the tables are at version 0006, this release needs {NEWEST}"
     assert f"red         migrations: {needs}" in result.stdout
     assert "not checked events: the store's tables are not up to date" in result.stdout
+
+
+def test_a_setting_with_a_wrong_value_is_red(load, store_file, monkeypatch):
+    monkeypatch.setenv("FACTFOLD_KAFKA__SECURITY_PROTOCOL", "secret-word")
+    result = preflight(load(SERVICE, "same"), store_file)
+    assert result.exit_code == 3
+    assert "red         settings: FACTFOLD_KAFKA__SECURITY_PROTOCOL: " in result.stdout
+    assert "secret-word" not in result.output
 
 
 def git(folder, *words):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Annotated, Final
 
@@ -16,18 +16,15 @@ from factfold.cli.show import Out, answer, progress
 from factfold.console.definitions import find_definitions
 from factfold.console.parts import Places
 from factfold.preflight.against import against
-from factfold.preflight.delivery import connectors, delivery
+from factfold.preflight.delivery import connectors, delivery, settings
 from factfold.preflight.findings import Check, Checked, Finding, Level, findings_of
 from factfold.preflight.stored import stored
 from factfold.preflight.views import views
 
-_CHECKS: Final[tuple[tuple[str, Check], ...]] = (
-    ("event store", stored),
-    ("states", against),
-    ("connectors", connectors),
-    ("delivery", delivery),
-    ("views", views),
-)
+_CHECKS: Final[Mapping[str, Check]] = {
+    "settings": settings, "event store": stored, "states": against, "connectors": connectors, "delivery": delivery,
+    "views": views,
+}  # fmt: skip
 
 
 def preflight(
@@ -75,11 +72,9 @@ def preflight(
 
 
 def _lines(findings: Sequence[Finding], counts: Counter[Level], *, every: bool) -> Iterator[str]:
-    for level in Level:
-        for one in findings:
-            if one.level is level and (every or level is not Level.GREEN):
-                yield f"{level:<12}{one.subject}: {one.cause}"
-                if one.remedy:
-                    yield f"{'':<12}remedy: {one.remedy}"
+    for one in sorted(findings, key=lambda one: [*Level].index(one.level)):
+        if every or one.level is not Level.GREEN:
+            yield f"{one.level:<12}{one.subject}: {one.cause}"
+            yield from (f"{'':<12}remedy: {remedy}" for remedy in (one.remedy,) if remedy)
     said = ", ".join(f"{counts[level]} {level}" for level in Level)
     yield f"{'do not deploy' if counts[Level.RED] else 'safe to deploy'}: {said}"
