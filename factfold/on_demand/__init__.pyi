@@ -7,6 +7,7 @@ from eventstore.asyncapi import (
     asyncapi as asyncapi,
 )
 from eventstore.backends.sql.counting import (
+    by_category as by_category,
     snapshots_of as snapshots_of,
     stored_forms as stored_forms,
 )

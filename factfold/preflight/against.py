@@ -41,8 +41,11 @@ def against(checked: Checked) -> Iterator[Finding]:
         return
     with TemporaryDirectory(prefix="factfold-deployed-") as folder:
         before, after = Path(folder, "before"), Path(folder, "after")
+        # So many of each category: what is appended meanwhile is no difference.
+        events = on_demand.by_category(on_demand.stored_forms(checked.store))
+        most = {category: min(count, checked.sample or count) for category, count in events.items()}
         for code, output in ((_unpacked(checked.against, Path(folder)), before), (Path.cwd(), after)):
-            if cause := _fold(checked, checked.store.engine.url, code, output):
+            if cause := _fold(checked, checked.store.engine.url, most, code, output):
                 remedy = "name a commit or a wheel whose code can be imported here"
                 yield yellow("states: not compared", cause, remedy, "not-compared")
                 return
@@ -68,13 +71,13 @@ def _unpacked(deployed: str, folder: Path) -> Path:
     return folder / "code"
 
 
-def _fold(checked: Checked, url: URL, code: Path, output: Path) -> str:
+def _fold(checked: Checked, url: URL, most: Mapping[str, int], code: Path, output: Path) -> str:
     """Fold by the code of a folder, in a process. Return why that failed. The address goes by the environment."""
     if url.get_backend_name() == "sqlite":
         url = url.set(database=str(Path(url.database or "").absolute()))
     variables = os.environ | {"FACTFOLD_STORE_URL": url.render_as_string(hide_password=False)}
     variables |= {"FACTFOLD_STORE_SCHEMA": schema} if (schema := checked.places.store_schema) else {}
-    words = [str(checked.sample or 0), *checked.definitions.targets]
+    words = [json.dumps(most), *checked.definitions.targets]
     command = [sys.executable, "-m", "factfold.preflight.against", *words]
     with output.open("w") as states:
         done = subprocess.run(  # noqa: S603 - our own command
@@ -111,21 +114,24 @@ def _fields(states: Mapping[int, dict[str, Any]]) -> Iterator[tuple[str, str]]:
         yield "stream", f"only the {'deployed' if 0 in states else 'present'} code folds it"
         return
     before, after = states[0], states[1]
-    for name in before.keys() & after.keys():
+    for name in sorted(before.keys() & after.keys()):
         if before[name] != after[name]:
             yield name, f"{json.dumps(before[name])} became {json.dumps(after[name])}"
 
 
-def write_states(targets: Sequence[str], sample: int | None) -> None:
-    """Print stream and state of each stream that folds by the code of this folder, in the order of their names."""
+def write_states(targets: Sequence[str], most: Mapping[str, int]) -> None:
+    """Print stream and state of each stream that folds by the code of this folder, in the order of their names.
+
+    `most` has the number of events to read of each category.
+    """
     kinds = {kind.category: kind for kind in find_definitions(targets).aggregates.values()}
     with existing_store(os.environ["FACTFOLD_STORE_URL"], os.environ.get("FACTFOLD_STORE_SCHEMA")) as store:
         on_demand.refuse_writes(store.engine)
-        for _, kind in sorted(kinds.items()):
-            for stream, state in sorted(on_demand.refolded(store, kind, limit=sample).states.items()):
+        for category, kind in sorted(kinds.items()):
+            for stream, state in sorted(on_demand.refolded(store, kind, limit=most.get(category, 0)).states.items()):
                 sys.stdout.write(json.dumps([stream, as_json(state.state())]) + "\n")
 
 
 if __name__ == "__main__":
     _, given, *named = sys.argv
-    sys.exit(ended(lambda: write_states(named, int(given) or None)))
+    sys.exit(ended(lambda: write_states(named, json.loads(given))))

@@ -62,6 +62,8 @@ def delivery(checked: Checked) -> Iterator[Finding]:
     definitions, store = checked.definitions, checked.store
     topics = topics_of(definitions, None if store is None else store_standing(store))
     comes_by = {one.category: {topics.get(one.category, one.category)} for one in definitions.aggregates.values()}
+    for category in comes_by if checked.is_embedded else ():
+        comes_by[category].add(category)  # by which a subscription that reads the store itself may name it
     for branches in definitions.branches.values():
         comes_by.setdefault(branches.aggregate.category, set()).update({branches.topic, *branches.topics.values()})
     yield green("delivery", f"{len(definitions.subscriptions)} subscriptions and {len(comes_by)} categories looked at")
@@ -77,7 +79,7 @@ def _unhandled(definitions: Definitions, topics: Mapping[str, str]) -> Iterator[
     for aggregate in definitions.aggregates.values():
         readers = {name: readers_of(definitions, topics, name) for name in aggregate.event_types}
         read = {name for name, by in readers.items() if any(one.kind != "branches" for one in by)}
-        for name in readers.keys() - read if read else ():
+        for name in sorted(readers.keys() - read) if read else ():
             yield yellow(f"event type {name}", cause, "handle it where it counts", "type-not-handled")
 
 

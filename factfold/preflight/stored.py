@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import traceback
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
@@ -38,9 +37,7 @@ def stored(checked: Checked) -> Iterator[Finding]:
 def _events(checked: Checked, store: SqlEventStore) -> Iterator[Finding]:
     kinds = {kind.category: kind for kind in checked.definitions.aggregates.values()}
     forms, schemas = on_demand.stored_forms(store), store.schemas()
-    events, totals = {form.schema_id: form.events for form in forms}, Counter[str]()
-    for form in forms:
-        totals[form.category] += form.events
+    events, totals = {form.schema_id: form.events for form in forms}, on_demand.by_category(forms)
     result = check_schemas([*kinds.values(), *checked.definitions.processes.values()], schemas)
     for misfit in result.misfits:
         count = events.get(misfit.schema_id, 0)
