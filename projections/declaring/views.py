@@ -12,6 +12,7 @@ from eventstore.aggregates.aggregate import source_of
 from projections.declaring.any_table import AnyTable
 from projections.declaring.naming import listed
 from projections.declaring.predicates import Predicate
+from projections.declaring.timing.nearness import Near
 from projections.declaring.timing.operands import Term
 from projections.declaring.timing.patterns import Pattern, Step
 from projections.declaring.timing.promises import InWindows, Reach
@@ -74,6 +75,7 @@ class View:
         windows: The windows of its rows, if it declares any.
         by_table: The columns of a partition in tables that have them under other names.
         within: Of which rows a partition is: a ``group`` of rows, one ``row`` of each table, or ``all`` rows.
+        near: How far a changed row reaches in its partition, once Spark has planned the function.
 
     Examples:
         >>> @view(key="id")
@@ -97,6 +99,7 @@ class View:
     windows: InWindows | None = None
     by_table: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     within: Within = "group"
+    near: Near = field(default_factory=Near)
 
     def __repr__(self) -> str:
         """One line: the name, the key and the tables."""

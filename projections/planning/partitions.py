@@ -53,8 +53,11 @@ _METHODS: Final = {
 _WITH_ABOVE: Final = ("Project", "Filter", "Join")  # their methods get the conditions above them
 
 
-def require_partitioned(view: View, plan: Node) -> None:
-    """Raise Untraceable where a plan looks outside a partition, or may have two rows of one key."""
+def require_partitioned(view: View, plan: Node) -> bool:
+    """Raise Untraceable where a plan looks outside a partition, or may have two rows of one key.
+
+    Returns whether the plan proves that it has no two rows of one key. Otherwise only a run shows it.
+    """
     rows = _Tracing(view).rows(plan)
     output = {a.name: a for a in plan.output}
     for place, column in enumerate(() if view.within == "all" else view.by):
@@ -67,6 +70,7 @@ def require_partitioned(view: View, plan: Node) -> None:
     key = [output[column] for column in view.key]
     if not (rows.distinguish(key) if view.grouped else rows.may_be_apart(key)):
         raise _repeated(view, rows)
+    return rows.distinguish(key)
 
 
 def _repeated(view: View, rows: LocalRows) -> Untraceable:

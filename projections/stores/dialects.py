@@ -6,12 +6,14 @@ generation's name and a ``$`` stand before a table's (no identifier of ours hold
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import sqlalchemy as sa
+from sqlalchemy.ext.compiler import compiles
 
 from projections.declaring.columns import ColumnType, Kind
 from projections.stores.loads import close_loads
@@ -28,7 +30,11 @@ _TYPES: Mapping[str, sa.types.TypeEngine[Any]] = {
 _TEXT_IN_SQLITE = ("decimal", "timestamp", "date")
 _SMALL_BYTES = 1 << 19
 _SIZES = sa.text("SELECT r, pg_relation_size(CAST(r AS regclass)) FROM unnest(CAST(:relations AS text[])) AS r")
+_LOOKED_UP, _JOINED = (
+    sa.text(f"SET LOCAL enable_hashjoin = {on}; SET LOCAL enable_mergejoin = {on}") for on in ("off", "on")
+)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_FAR: Final = 1 << 62  # microseconds; what is as far from 1970 is compared as the end of all times
 _EARLIEST, _LATEST = (datetime(year, 1, 1, tzinfo=UTC) for year in (1, 9999))
 
 
@@ -103,6 +109,29 @@ class Dialect:
         if self.has_exact_types:
             return sa.literal(at, sa.DateTime(timezone=True))
         return sa.literal(at.strftime("%Y-%m-%d %H:%M:%S.%fZ").rjust(27, "0"), sa.Text)
+
+    def moved(self, at: sa.ColumnElement[Any], kind: ColumnType, micros: int) -> sa.ColumnElement[Any]:
+        """A time, or a number of microseconds, so much later, or earlier if below zero; perhaps some further seconds.
+
+        What no timestamp holds is the end of all times.
+        """
+        end = self.end(kind, latest=micros > 0)
+        if kind.kind == "long":
+            return sa.case((at.between(-_FAR, _FAR), at + micros), else_=end)
+        if self.has_exact_types:
+            moved = at + sa.literal_column(f"INTERVAL '{micros} microseconds'")
+            return sa.case((at.between(self.moment(-_FAR), self.moment(_FAR)), moved), else_=end)
+        # Its times have milliseconds, and texts of whole seconds are before all of the same second.
+        seconds = micros // 1_000_000 + (2 if micros > 0 else -1)
+        return sa.func.coalesce(sa.func.strftime("%Y-%m-%d %H:%M:%S", at, f"{seconds} seconds"), end)
+
+    def end(self, kind: ColumnType, *, latest: bool) -> sa.ColumnElement[Any]:
+        """What no time is before, or after the ``latest``."""
+        if kind.kind == "long":
+            return sa.literal_column("9223372036854775807" if latest else "-9223372036854775807")
+        if self.has_exact_types:
+            return sa.literal_column(f"TIMESTAMPTZ '{'' if latest else '-'}infinity'")
+        return sa.literal_column("'~'" if latest else "''")
 
     def name_space(self, generation: str) -> NameSpace:
         """Where the tables of a generation belong."""
@@ -211,6 +240,28 @@ def find_by_index(connection: sa.Connection) -> None:
     """
     if setting := dialect_of(connection).by_index:
         connection.execute(sa.text(setting))
+
+
+@contextmanager
+def looking_up(connection: sa.Connection) -> Iterator[None]:
+    """Let PostgreSQL look rows up for each of a few others, of which it does not know how few they are."""
+    if dialect_of(connection).by_index:
+        connection.execute(_LOOKED_UP)
+    yield
+    if dialect_of(connection).by_index:
+        connection.execute(_JOINED)
+
+
+class InOrder(sa.Join):
+    """A join that SQLite runs in its order; see `looking_up`."""
+
+    inherit_cache = True
+
+
+@compiles(InOrder, "sqlite")
+def _in_order(join: InOrder, compiler: Any, **given: Any) -> str:
+    sides = [compiler.process(side, **given) for side in (join.left, join.right)]
+    return f"{' CROSS JOIN '.join(sides)} ON {compiler.process(join.onclause, **given)}"
 
 
 def counted(connection: sa.Connection, statement: sa.Insert) -> int:

@@ -31,6 +31,7 @@ from projections.declaring.any_table import AnyTable
 from projections.declaring.columns import AFTER, BEFORE, GROUPS, WHOLE, ColumnType, hidden, shown
 from projections.declaring.group import ProjectionGroup
 from projections.declaring.tables import Table, set_at
+from projections.declaring.timing.nearness import Nearness
 from projections.declaring.timing.retention import Retention
 from projections.declaring.views import View, view_behind
 from projections.stores.dialects import Dialect, Key, NameSpace
@@ -38,6 +39,8 @@ from projections.stores.dialects import Dialect, Key, NameSpace
 POSITION = ("_epoch", "_pos", "_offset")
 _LONG = ColumnType("long")
 AT = "_at"  # in ``deleted_*``: when the row was deleted here, in seconds since 1970
+LOW, HIGH = "_low", "_high"  # in ``affected_*`` of a view that looks near: a range of times, null of rows without one
+SIDE = "_side"  # in ``slice_*`` of it: whether a row is there before the batch (-1), after it (1), or both (0)
 SINCE = "_since"  # in ``affected_*`` of versions: from which event time on the batch changes what is valid
 
 
@@ -140,6 +143,11 @@ class ViewLayout:
     def name(self) -> str:
         """The view's name."""
         return self.definition.name
+
+    @property
+    def near(self) -> Nearness | None:
+        """How far a changed row reaches; None if it is in the whole partition."""
+        return self.definition.near.known
 
     @property
     def root(self) -> RoleLayout:
@@ -271,7 +279,8 @@ def _view_layout(
         table = view.table(parameter)
         rows = tables[id(view_behind(table) or table.whole)]
         by = view.root_key_in(parameter) if parameter in view.roots else table.key
-        roles[parameter] = _role_layout(space, f"{name}_{number}", table, rows, by=by, grouped=bool(view.by))
+        time = None if view.near.known is None else view.near.known.times[parameter]
+        roles[parameter] = _role_layout(space, f"{name}_{number}", table, rows, by=by, time=time, grouped=bool(view.by))
     result = space.unlogged(f"result_{name}", *space.columns(columns), *_result_columns())
     live, again = (space.apart(f"verify_{which}_{name}", *space.columns(columns)) for which in ("live", "again"))
     stored = view_table(space, name, columns)
@@ -294,6 +303,7 @@ def _role_layout(
     rows: tuple[sa.Table, sa.Table],
     *,
     by: tuple[str, ...],
+    time: str | None,
     grouped: bool,
 ) -> RoleLayout:
     nullable, by_key = table.key_may_be_null, table.row_key == table.key
@@ -301,8 +311,9 @@ def _role_layout(
     row_key = space.key({c: table.stored.get(c, _LONG) for c in table.row_key}, nullable=nullable and by_key)
     reached_by = space.key({c: table.columns[c] for c in by}, nullable=grouped or nullable)
     since = {SINCE: _LONG} if table.holds_versions and not grouped else {}
-    affected = space.unlogged(f"affected_{name}", *space.columns({**reached_by.columns, **since}))
-    cut = space.unlogged(f"slice_{name}", *space.columns(table.sliced))
+    ranges = {} if time is None else {LOW: table.columns[time], HIGH: table.columns[time]}
+    affected = space.unlogged(f"affected_{name}", *space.columns({**reached_by.columns, **since, **ranges}))
+    cut = space.unlogged(f"slice_{name}", *space.columns({**table.sliced, **({SIDE: _LONG} if ranges else {})}))
     return RoleLayout(table, *rows, affected, cut, key, row_key, reached_by)
 
 

@@ -514,8 +514,10 @@ def _looked_up(view: ViewLayout) -> Iterator[tuple[sa.Table, Sequence[sa.ColumnE
     if view.definition.final is not None:
         yield view.view, [view.view.c[view.definition.final.on]], ("time", view.definition.final.on)
     if view.definition.by:
-        for role in view.roles.values():
-            yield role.state, role.reached_by.parts(role.state), ("group", *role.reached_by.columns)
+        for name, role in view.roles.items():
+            times = [] if view.near is None else [view.near.times[name]]
+            parts = [*role.reached_by.parts(role.state), *(role.state.c[time] for time in times)]
+            yield role.state, parts, ("group", *role.reached_by.columns, *times)
         if view.definition.key[: len(view.definition.by)] != view.definition.by:
             yield view.view, view.root_key.parts(view.view), ("scope", *view.root_key.columns)
         return

@@ -21,6 +21,7 @@ from projections.planning.planner import ViewPlan
 from projections.stores import dialects, forgetting, staging
 from projections.stores.dialects import Key
 from projections.stores.layout import SINCE, GenerationLayout, PartialLayout, RoleLayout, ViewLayout
+from projections.stores.near_rows import after, before, cut_near, fill_ranges, not_deleted
 
 Keys = sa.Select[tuple[object, ...]]
 KeySource = sa.CTE | sa.Table
@@ -33,6 +34,9 @@ def find_affected(connection: sa.Connection, layout: GenerationLayout, view: Vie
     the batch still does so in the stored state: so the stored foreign keys and the staged keys together reach both
     sides. A version reaches only rows whose event time is not before it.
     """
+    if view.near is not None:
+        fill_ranges(connection, view, view.near)
+        return _count(connection, view.root.affected)
     if view.definition.by:
         return _count(connection, _fill_partitions(connection, layout, view))
     for name in plan.upwards:
@@ -40,8 +44,8 @@ def find_affected(connection: sa.Connection, layout: GenerationLayout, view: Vie
     return _count(connection, view.root.affected)
 
 
-def _count(connection: sa.Connection, table: sa.Table) -> int:
-    return int(connection.scalar(sa.select(sa.func.count()).select_from(table)) or 0)
+def _count(connection: sa.Connection, table: sa.Table, *where: sa.ColumnElement[bool]) -> int:
+    return int(connection.scalar(sa.select(sa.func.count()).select_from(table).where(*where)) or 0)
 
 
 def changed_keys(role: RoleLayout) -> Keys:
@@ -100,8 +104,7 @@ def _partitions(role: RoleLayout, destroyed: sa.Table | None) -> list[Keys]:
     if "_deleted" in role.table.sliced:
         # Distinct here: one part alone is no UNION.
         return [staged.distinct(), *_partitions_of_persons(role, stored, destroyed)]
-    changed = stored.join(role.staged, role.row_key.same(role.state, role.staged)).where(*not_deleted(role.state))
-    there = staged.where(sa.not_(role.staged.c["_deleted"]))
+    changed, there = before(role, role.reached_by.of(role.state)), after(role, role.reached_by.of(role.staged))
     return [changed, there, *_partitions_of_persons(role, stored, destroyed)]
 
 
@@ -113,16 +116,13 @@ def _partitions_of_persons(role: RoleLayout, stored: Keys, destroyed: sa.Table |
     return [stored.where(role.state.c[key_of(column)].in_(keys)) for column in role.table.personal]
 
 
-def not_deleted(rows: sa.Table) -> list[sa.ColumnElement[bool]]:
-    """Rows that are there: a view has no other ones."""
-    return [sa.not_(rows.c["_deleted"])] if "_deleted" in rows.c else []
-
-
 def cut_slices(connection: sa.Connection, view: ViewLayout, plan: ViewPlan) -> dict[str, int]:
     """Fill ``slice_*``: the affected root rows, or all rows of affected groups, and the rows they point to.
 
     Returns the number of rows of each slice, by table.
     """
+    if view.near is not None:
+        return cut_near(connection, view, view.near)
     return {name: _cut(connection, view, plan, name) for name in plan.downwards}
 
 
@@ -195,10 +195,12 @@ def stage_difference(
         connection.execute(sa.delete(view.result).where(frozen.among(view.result)))
     _require_unique(connection, view)
     _require_affected(connection, view)
-    retractions = _retract(connection, view, frozen)
-    connection.execute(sa.delete(view.result).where(_unchanged(view)))
-    rows = connection.scalar(sa.select(sa.func.count()).select_from(view.result))
-    return int(rows or 0) - retractions, retractions
+    if view.near is not None:  # the result has what differs
+        retractions = _count(connection, view.result, view.result.c["_deleted"])
+    else:
+        retractions = _retract(connection, view, frozen)
+        connection.execute(sa.delete(view.result).where(_unchanged(view)))
+    return _count(connection, view.result) - retractions, retractions
 
 
 def _unchanged(view: ViewLayout) -> sa.ColumnElement[bool]:
@@ -290,22 +292,14 @@ def cut_changes(connection: sa.Connection, view: ViewLayout, partials: PartialLa
     Returns the number of rows of each.
     """
     columns = list(partials.columns[GROUPS])
-    queries = {BEFORE: _before(view.root), AFTER: _after(view.root), GROUPS: _stored_groups(view, columns)}
+    role, own = view.root, view.root.table.sliced
+    rows = {BEFORE: before(role, [role.state.c[c] for c in own]), AFTER: after(role, [role.staged.c[c] for c in own])}
+    queries = {**rows, GROUPS: _stored_groups(view, columns)}
     return {name: _fill_part(connection, partials.tables[name], query) for name, query in queries.items()}
 
 
 def _fill_part(connection: sa.Connection, table: sa.Table, rows: sa.Select[tuple[object, ...]]) -> int:
     return dialects.counted(connection, sa.insert(table).from_select([c.name for c in table.columns], rows))
-
-
-def _before(role: RoleLayout) -> sa.Select[tuple[object, ...]]:
-    """The changed rows as they were; those that were not there, or deleted, came to nothing."""
-    rows = sa.select(*(role.state.c[c] for c in role.table.sliced))
-    return rows.join(role.staged, role.row_key.same(role.state, role.staged)).where(*not_deleted(role.state))
-
-
-def _after(role: RoleLayout) -> sa.Select[tuple[object, ...]]:
-    return sa.select(*(role.staged.c[c] for c in role.table.sliced)).where(*not_deleted(role.staged))
 
 
 def _stored_groups(view: ViewLayout, columns: Sequence[str]) -> sa.Select[tuple[object, ...]]:

@@ -12,7 +12,7 @@ BY_NAME = [(fault.name, fault) for fault in FAULTS]
 
 
 def test_no_fault_is_missing_and_each_has_a_name_of_its_own():
-    assert len(FAULTS) == len({fault.name for fault in FAULTS}) == 109
+    assert len(FAULTS) == len({fault.name for fault in FAULTS}) == 110
 
 
 @each_row("name, fault", BY_NAME)

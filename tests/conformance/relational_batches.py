@@ -13,11 +13,12 @@ from datetime import datetime
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from projections.declaring.columns import hidden
+from projections.declaring.columns import LONG, hidden
 from projections.declaring.tables import set_at
 from projections.planning.planner import plan
 from projections.spark.exchange import fetched
 from projections.stores import staging
+from projections.stores.layout import SIDE
 from projections.stores.staging import commit_batch
 from projections.stores.view_changes import cut_slices, find_affected, stage_difference
 from tests.conformance import view_oracle
@@ -68,12 +69,21 @@ class RelationalBatches:
             if not find_affected(connection, self._layout, view, walk):
                 return
             cut_slices(connection, view, walk)
-        slices = {name: self._slice(role) for name, role in view.roles.items()}
-        query = self._sql[view.name]
-        found = query(slices) if callable(query) else self._found(view, query, slices)
+        if view.near is None:
+            found = self._answer(view, lambda rows: rows)
+        else:
+            before = self._answer(view, lambda rows: rows.filter(pc.less_equal(rows[SIDE], 0)))
+            after = self._answer(view, lambda rows: rows.filter(pc.greater_equal(rows[SIDE], 0)))
+            found = differing(before, after, view.definition.key)
         self._store.target(view.result).append(found)
         with self._store.staging(self._run) as connection:
             stage_difference(connection, view, walk)
+
+    def _answer(self, view, chosen):
+        """The rows of a view over some rows of its slices."""
+        slices = {name: self._slice(role, chosen) for name, role in view.roles.items()}
+        query = self._sql[view.name]
+        return query(slices) if callable(query) else self._found(view, query, slices)
 
     def _found(self, view, query, slices):
         """What the query makes of the slices: of a partition at a time, where the view does not return its columns."""
@@ -94,11 +104,21 @@ class RelationalBatches:
             parts.append(part)
         return pa.concat_tables(parts) if parts else run(query, slices, view.columns)
 
-    def _slice(self, role):
-        rows = fetched(self._store.target(role.slice), role.table.sliced)
+    def _slice(self, role, chosen):
+        side = {SIDE: LONG} if SIDE in role.slice.c else {}
+        rows = chosen(fetched(self._store.target(role.slice), {**role.table.sliced, **side})).select(role.table.sliced)
         if role.table.condition is None:
             return rows
         return pa.Table.from_pylist(list(accepted(role.table, rows.to_pylist())), rows.schema)
+
+
+def differing(before, after, key):
+    """The rows that are others after a batch, and those that are not there any more, marked."""
+    sides = [{tuple(row[c] for c in key): row for row in rows.to_pylist()} for rows in (before, after)]
+    assert list(map(len, sides)) == [before.num_rows, after.num_rows]
+    changed = {k: {**row, "_deleted": False} for k, row in sides[1].items() if sides[0].get(k) != row}
+    changed |= {k: {**row, "_deleted": True} for k, row in sides[0].items() if k not in sides[1]}
+    return pa.Table.from_pylist(list(changed.values()), after.schema.append(pa.field("_deleted", pa.bool_())))
 
 
 def _equal(rows, columns, values):

@@ -11,6 +11,7 @@ from tests.conformance import (
     generated_views,
     history_views,
     join_views,
+    near_views,
     partition_views,
     pattern_views,
     time_join_views,
@@ -35,6 +36,7 @@ FOLLOWED = {
     "partitions": partition_views.FOLLOWED,
     "joins by time": time_join_views.FOLLOWED,
     "windows": window_views.FOLLOWED,
+    "near rows": near_views.FOLLOWED,
     "patterns": pattern_views.FOLLOWED,
     "histories": history_views.FOLLOWED,
 }
@@ -46,8 +48,9 @@ def test_views_are_right_after_any_batch(name, spark, tmp_path):
     look_at(followed.lives, partial(live_in_a_file, spark, tmp_path), some(followed.examples))
 
 
-# Generated views compare texts and nulls, and windows compare times. The others are the same statements again.
-BY_DEFAULT = ("views of generated tables", "windows")
+# Generated views compare texts and nulls, windows compare times, and near rows have ranges of them. The others are the
+# same statements again.
+BY_DEFAULT = ("views of generated tables", "windows", "near rows")
 ON_POSTGRESQL = [pytest.param(name, marks=[] if name in BY_DEFAULT else pytest.mark.faults) for name in FOLLOWED]
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from eventstore.schema_registry import RegisteredSchema
 from projections.connections import Connections
-from projections.declaring.columns import ColumnType
+from projections.declaring.columns import LONG, ColumnType
 from projections.declaring.group import ERASURES, ProjectionGroup
 from projections.declaring.streams import EventStream
 from projections.logs.offsets import OffsetRange
@@ -28,12 +28,13 @@ from projections.spark.judging import with_floor
 from projections.spark.kinds import Reduction, kind_of
 from projections.spark.live.prepared import Build, PreparedQueries
 from projections.spark.reading.records import Rows, left_out, read_records
+from projections.spark.views.differing import differing
 from projections.spark.views.disclosing import Disclosure
 from projections.spark.views.partials import brought_forward, stored_columns
 from projections.stores import forgetting, staging
 from projections.stores.arrow import Target
 from projections.stores.aside import note_late, note_set_aside
-from projections.stores.layout import GenerationLayout, PartialLayout, TableLayout, ViewLayout
+from projections.stores.layout import SIDE, GenerationLayout, PartialLayout, TableLayout, ViewLayout
 from projections.stores.runs import Run
 from projections.stores.sql import TableStore
 from projections.stores.staging import commit_batch
@@ -304,13 +305,16 @@ class LiveBatches:
         store = self._store
 
         def result(frames: Mapping[str, DataFrame]) -> DataFrame:
+            if view.near is not None:
+                return differing(view.definition, frames, view.stored_columns)
             typed = {name: in_table_order(frames[name], role.table.opened) for name, role in view.roles.items()}
             return stored_columns(view.definition, typed, view.stored_columns)
 
+        side = {} if view.near is None else {SIDE: LONG}
         with report.step("view"):
             slices = {
                 name: self.disclosure.opened(
-                    self._read(store.target(role.slice), role.table.sliced, rows=sizes[name]), role.table
+                    self._read(store.target(role.slice), {**role.table.sliced, **side}, rows=sizes[name]), role.table
                 )
                 for name, role in view.roles.items()
             }

@@ -12,7 +12,8 @@ from projections.declaring.timing import promises
 from projections.declaring.timing.promises import Lasting
 from projections.declaring.views import as_columns
 from projections.errors import InvalidDefinition
-from projections.spark.timing.row_columns import in_order, key_of, require_columns
+from projections.planning.nearness import BOUNDS, MICROS
+from projections.spark.timing.row_columns import in_order, key_of, require_columns, saying
 from projections.spark.timing.sides import DIRECTIONS, RIGHT, Columns, Direction, Pairs, Search, Sides, Taken, sides_of
 
 How = Literal["inner", "left", "right", "full", "semi", "anti"]
@@ -61,8 +62,12 @@ def join_within(
             f"join_within takes columns of the right, and a {how} join has none", remedy="leave out take"
         )
     sides = sides_of(left, right, on=on, times=times, take=() if only_left else take)
-    pairs, right = Pairs(sides, first, last), sides.renamed()
-    if only_left:
+    return saying(_within(Pairs(sides, first, last), how), **{MICROS: max(last, 0) - min(first, 0)})
+
+
+def _within(pairs: Pairs, how: How) -> DataFrame:
+    sides, right = pairs.sides, pairs.sides.renamed()
+    if how in ("semi", "anti"):
         return pairs.preserving_left(right, _JOINS[how])
     if how == "right":
         return _of_both(pairs.preserving_right(right, "right"), sides, how)
@@ -118,7 +123,10 @@ def join_as_of(
         )
     sides = sides_of(left, right, on=on, times=times, take=take)
     search = Search(sides, direction, _order(right, ties), exact=exact, reach=_reach(tolerance))
-    return search.joined(condition, how)
+    rows = search.joined(condition, how)
+    if condition is None:
+        return saying(rows, **{BOUNDS: sides.on})
+    return rows if search.reach is None else saying(rows, **{MICROS: len(DIRECTIONS[direction]) * search.reach})
 
 
 def _bounds(lower: Lasting, upper: Lasting) -> tuple[int, int]:

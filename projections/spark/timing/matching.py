@@ -30,6 +30,7 @@ from projections.declaring.timing.operands import PREVIOUS, Taken, is_plain
 from projections.declaring.timing.patterns import Pattern, Step, as_pattern
 from projections.declaring.views import Columns, as_columns
 from projections.errors import InvalidDefinition
+from projections.planning.nearness import MICROS, TIME
 from projections.planning.plans import ANY_TIME, ENTRY, LOOKS, NUMBERED, PARTITION, ROW_KEY
 from projections.spark.nesting import column_type
 from projections.spark.python_workers import settled
@@ -45,7 +46,7 @@ from projections.spark.timing.matches import (
     OfFirst,
     Output,
 )
-from projections.spark.timing.row_columns import in_order, key_of, require_columns, require_time
+from projections.spark.timing.row_columns import in_order, key_of, require_columns, require_time, saying
 from projections.spark.views.conditions import condition
 
 _MOST_DIGITS: Final = 38
@@ -90,13 +91,16 @@ def match_pattern(
         >>> match_pattern(payments, card_test, by="customer_id", time="paid_at", measures=measures)
     """
     own = as_columns(key) or key_of(rows)
-    asked = _Asked(rows, as_pattern(pattern), as_columns(by), time, as_columns(order), own, measures or {})
+    asked = _Asked(
+        saying(rows, **{TIME: time}), as_pattern(pattern), as_columns(by), time, as_columns(order), own, measures or {}
+    )
     layout = asked.layout(per, labelled)
 
     schema = StructType(
         [StructField(name, asked.type_of(one), True, asked.marks(name, one)) for name, one in layout.outputs.items()]
     )
-    return asked.decided(layout).mapInArrow(settled(Matching(asked.pattern, layout)), schema)
+    found = asked.decided(layout).mapInArrow(settled(Matching(asked.pattern, layout)), schema)
+    return found if asked.pattern.span is None else saying(found, **{MICROS: asked.pattern.span})
 
 
 @dataclass(frozen=True)

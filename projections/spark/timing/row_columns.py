@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from projections.errors import InvalidDefinition
+from projections.planning.nearness import MARK
 from projections.planning.plans import ENTRY, ROW_KEY
 
 
@@ -44,3 +47,8 @@ def in_order(rows: DataFrame, key: Sequence[str]) -> list[Column]:
     # As text, a@9 is greater than a@10.
     entries = [name for name in key if ENTRY in rows.schema[name].metadata]
     return [*(F.substring_index(name, "@", -1).cast("bigint") for name in entries), *map(F.col, key)]
+
+
+def saying(rows: DataFrame, **said: Any) -> DataFrame:
+    """The rows, marked in their plan with what `projections.planning.nearness` is to know of a function over time."""
+    return rows.select("*", F.lit(json.dumps(said)).alias(MARK)).drop(MARK)

@@ -16,8 +16,9 @@ from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, MapTyp
 
 from projections.declaring.views import as_columns
 from projections.errors import InvalidDefinition
+from projections.planning.nearness import BOUNDS, TIME
 from projections.planning.plans import ANY_TIME, LOOKS
-from projections.spark.timing.row_columns import require_columns, require_time
+from projections.spark.timing.row_columns import require_columns, require_time, saying
 
 Columns = str | Sequence[str]
 Taken = Mapping[str, str] | Columns
@@ -86,7 +87,9 @@ def sides_of(
     _require_times(left, right, times)
     taken = _named(take, right, shared)
     _require_taken(taken, left, right)
-    return Sides(left, right, shared, times, taken)
+    ours = saying(left, **{TIME: times[0], BOUNDS: False})
+    theirs = saying(right, **{TIME: times[1], BOUNDS: True})
+    return Sides(ours, theirs, shared, times, taken)
 
 
 def all_of(conditions: Iterable[Column]) -> Column:

@@ -25,8 +25,9 @@ from projections.declaring.timing.validity import CURRENT, Validity
 from projections.declaring.timing.windows import HOUR, Cumulative, Grid, Hopping, Session, Tumbling, Window, hop_lasts
 from projections.declaring.views import as_columns
 from projections.errors import InvalidDefinition
+from projections.planning.nearness import CHAINED, MICROS, TIME
 from projections.planning.plans import java
-from projections.spark.timing.row_columns import require_time
+from projections.spark.timing.row_columns import require_time, saying
 
 _MONDAY: Final = -3 * DAY  # the one before 1970
 _WEEK: Final = 7 * DAY
@@ -187,13 +188,13 @@ def _cumulative(rows: DataFrame, window: Cumulative, start: str, end: str) -> Da
 
 def _session(rows: DataFrame, window: Session, start: str, end: str) -> DataFrame:
     # By times alone: rows of one time are in one session, whichever comes first.
-    in_order = Over.partitionBy(*window.by).orderBy(_AT)
+    rows, in_order = saying(rows, **{TIME: _AT}), Over.partitionBy(*window.by).orderBy(_AT)
     before = F.max(_AT).over(in_order.rangeBetween(Over.unboundedPreceding, -1))
     opens = F.when(F.col(_AT) - before <= window.gap, F.lit(None)).otherwise(F.col(_AT))
     begins = F.max("_opens").over(in_order.rangeBetween(Over.unboundedPreceding, 0))
     begun = rows.withColumn("_opens", opens).withColumn(start, F.timestamp_micros(begins))
     last = F.max(_AT).over(Over.partitionBy(*window.by, start))
-    return begun.withColumn(end, F.timestamp_micros(last + window.gap))
+    return saying(begun.withColumn(end, F.timestamp_micros(last + window.gap)), **{CHAINED: True, MICROS: window.gap})
 
 
 _PLACED: Final[Mapping[type, Callable[[DataFrame, Any, str, str], DataFrame]]] = {

@@ -22,6 +22,7 @@ from projections.declaring.views import InferredReferences, Planned, View, view_
 from projections.errors import InvalidDefinition
 from projections.planning.expressions import require_no_null_answer
 from projections.planning.lineage import inferred, require_own_key, require_traced
+from projections.planning.nearness import nearness
 from projections.planning.partitions import require_partitioned
 from projections.planning.personal import personal_columns as personal_in
 from projections.planning.planner import plan as walk
@@ -198,7 +199,9 @@ def _columns_of(view: View, result: DataFrame, plan: Node) -> dict[str, ColumnTy
         require_row_time(view.name, "reaches from", view.reach.on, columns.get(view.reach.on), remedy=remedy)
     with _untraceable_refused(view):
         if rows is None:
-            require_partitioned(view, plan)
+            is_proved = require_partitioned(view, plan)
+            # What a destroyed key had sealed was another value before the batch, and is not known any more.
+            view.near.known = nearness(view, plan) if is_proved and not view.may_be_personal else None
         else:
             require_own_key(view, plan, rows)
     return columns | partials_of(view, result)

@@ -1,0 +1,26 @@
+"""Which rows of a partition a row of a view may follow from: those near in time, and not the whole partition."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Nearness:
+    """How far a changed row reaches in its partition, by the time of each table's rows in ``times``.
+
+    It reaches the rows that are at most ``micros`` away. If ``chained``, it reaches on from each of these, as sessions
+    do. With ``bounds``, it reaches up to the next rows of this table in both directions.
+    """
+
+    times: Mapping[str, str]
+    micros: int = 0
+    chained: bool = False
+    bounds: str | None = None
+
+
+class Near:
+    """The nearness of a view, set once Spark has planned it, in every copy of the view; None for whole partitions."""
+
+    known: Nearness | None = None
