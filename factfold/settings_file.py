@@ -30,9 +30,9 @@ VARIABLE: Final = "FACTFOLD_SETTINGS"
 """The variable that names another file."""
 
 PLAIN: Final = frozenset({
-    "admin_url", "archive", "checkpoints", "connect_url", "home", "inbox_url", "ivy_settings", "keys_url",
-    "metrics_host", "metrics_port", "prepare", "restarts", "secrets_dir", "source_url", "stack", "store_schema",
-    "store_source", "store_topic_prefix", "store_url", "tracing", "views_url",
+    "admin_url", "archive", "checkpoints", "class_archive", "connect_url", "home", "inbox_url", "ivy_settings",
+    "keys_url", "metrics_host", "metrics_port", "prepare", "restarts", "secrets_dir", "source_url", "stack",
+    "store_schema", "store_source", "store_topic_prefix", "store_url", "tracing", "views_url",
 })  # fmt: skip
 """Settings without a table: the names of their variables, in lower case and without FACTFOLD_."""
 

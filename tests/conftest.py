@@ -37,6 +37,7 @@ def pytest_configure() -> None:
     from factfold.stack import start_lightly
 
     start_lightly()
+    os.environ["FACTFOLD_CLASS_ARCHIVE"] = "off"  # a test leaves no process behind
 
 
 def pytest_collection_finish() -> None:

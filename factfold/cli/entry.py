@@ -13,7 +13,7 @@ from typer.core import TyperCommand, TyperGroup
 from eventstore.errors import DeclarationError
 from factfold.cli.options import with_options
 from factfold.cli.running import log_to_stderr
-from factfold.cli.show import echo, ended, typed_failures
+from factfold.cli.show import DIFFERS, echo, ended, typed_failures
 from factfold.settings_file import use_settings_file
 
 
@@ -192,8 +192,14 @@ def _root(
 def main() -> None:
     """Run the command line; a FactfoldError is shown as cause, remedy and place, with exit code 1."""
     debug = _takes_debug(sys.argv)
-    if code := ended(application(), debug=debug, as_json="--json" in _before_dashes(sys.argv)):
-        sys.exit(code)
+    code: Any
+    try:
+        code = ended(application(), debug=debug, as_json="--json" in _before_dashes(sys.argv))
+    except SystemExit as left:
+        code = left.code
+    if code in (0, None, DIFFERS) and (session := sys.modules.get("projections.spark.session")) is not None:
+        session.archive_behind([sys.executable, "-m", "factfold", "prepare", "--offline"])
+    sys.exit(code)
 
 
 def _before_dashes(arguments: list[str]) -> list[str]:

@@ -18,9 +18,11 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import Thread
 from typing import TYPE_CHECKING, Any, Final
 
@@ -63,6 +65,9 @@ _WRITTEN_WITHIN: Final = 300.0  # seconds for a JVM to write 200 MB on its way o
 # The JVM logs a line for each class that it cannot archive, some thousand lines.
 _QUIET: Final = "-Xlog:disable"
 _STOP_SECONDS: Final = 10.0
+# Stands in the folder of the archive from the beginning of an attempt until the archive is there.
+_BEGUN: Final = "begun"
+_AGAIN_SECONDS: Final = 86_400.0
 
 
 @contextmanager
@@ -140,13 +145,18 @@ def session_settings(
 
 def _require_java() -> None:
     """Raise SparkFailed where there is no Java: PySpark would say that its gateway exited."""
-    home = os.environ.get("JAVA_HOME")
-    if shutil.which("java") or (home and os.access(Path(home) / "bin" / "java", os.X_OK)):
+    if shutil.which("java", path=_java_path()):
         return
     raise SparkFailed(
         "Spark cannot start: JAVA_HOME is unset or has no bin/java, and PATH has no `java`",
         remedy="install Java 17 or newer (Debian, Ubuntu: `apt install openjdk-17-jre-headless`)",
     )
+
+
+def _java_path() -> str:
+    """Where Spark looks for Java."""
+    home = os.environ.get("JAVA_HOME")
+    return os.pathsep.join([*([f"{home}/bin"] if home else []), os.environ.get("PATH", os.defpath)])
 
 
 @contextmanager
@@ -270,10 +280,10 @@ def make_class_archive(jars: Sequence[Path], rehearse: Callable[[SparkSession], 
     try:
         folder.mkdir(parents=True, exist_ok=True)
         options = f"{driver_options(mapped=None)} {_QUIET} -XX:ArchiveClassesAtExit={made}"
-        with own_session(
-            jars, master="local[*]", memory=memory, config={"spark.driver.extraJavaOptions": options}
-        ) as spark:
-            rehearse(spark)
+        with TemporaryDirectory() as scratch:
+            config = {"spark.driver.extraJavaOptions": options, "spark.sql.warehouse.dir": scratch}
+            with own_session(jars, master="local[*]", memory=memory, config=config) as spark:
+                rehearse(spark)
         _wait_for_the_jvm(made)
         return _replaced(folder, made)
     except OSError as error:
@@ -286,6 +296,7 @@ def _replaced(folder: Path, made: Path) -> Path:
     """JVMs that have mapped an earlier file use it until they end."""
     earlier, target = list(folder.glob("spark-classes-*.jsa")), folder / archive_name(made.stat().st_size)
     made.replace(target)
+    (folder / _BEGUN).unlink(missing_ok=True)
     for path in earlier:
         if path != target:
             path.unlink(missing_ok=True)
@@ -315,6 +326,41 @@ def _not_made(cause: str, made: Path) -> ProjectionError:
         place=str(made.parent),
         code="class-archive-not-made",
     )
+
+
+def archive_behind(command: Sequence[str]) -> subprocess.Popen[bytes] | None:
+    """Start a command that makes the archive of classes, if this process has started a Spark without a fitting one.
+
+    The command is detached, at the lowest priority and without output. It begins when this process has done its work,
+    since it needs as much memory as the work itself. Returns None where nothing is started: while another one runs,
+    within a day of one that failed, where the folder cannot be written, and where FACTFOLD_CLASS_ARCHIVE is off.
+    """
+    context = getattr(sys.modules.get("pyspark"), "SparkContext", None)
+    started = context is not None and context._gateway is not None  # noqa: SLF001 - it stands when Spark has stopped
+    if not started or os.environ.get("FACTFOLD_CLASS_ARCHIVE") == "off" or _fits(class_archive()):
+        return None
+    mark = class_archives() / _BEGUN
+    own = {name: value for name, value in os.environ.items() if name != "FACTFOLD_SETTINGS"}  # its settings are set
+    try:
+        mark.parent.mkdir(parents=True, exist_ok=True)
+        if mark.exists() and time.time() - mark.stat().st_mtime > _AGAIN_SECONDS:
+            mark.unlink()
+        mark.touch(exist_ok=False)
+        begun = subprocess.Popen(  # noqa: S603
+            command, cwd=mark.parent, env=own, start_new_session=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        os.setpriority(os.PRIO_PROCESS, begun.pid, 19)
+    except OSError:
+        return None
+    return begun
+
+
+def _fits(archive: Path | None) -> bool:
+    """Whether an archive is newer than Java and the jars of Spark: HotSpot ignores it otherwise."""
+    pyspark, java = sys.modules["pyspark"].__file__, shutil.which("java", path=_java_path())
+    made_of = [Path(pyspark or "").parent / "jars", Path(java or "").resolve()]
+    return archive is not None and all(archive.stat().st_ctime >= one.stat().st_ctime for one in made_of)
 
 
 class SharedJvm(Closing):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 import time
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
 import sqlalchemy as sa
@@ -49,6 +51,61 @@ def test_one_that_was_cut_off_or_is_being_written_is_none(options, name):
     session.class_archives().mkdir(parents=True)
     (session.class_archives() / name).write_bytes(b"123456789")
     assert not [option for option in options() if "SharedArchiveFile" in option]
+
+
+@pytest.fixture
+def started(monkeypatch, tmp_path):
+    """A process that has started a Spark, whose environment has no archive."""
+    monkeypatch.setattr(session.sys, "prefix", str(tmp_path))
+    monkeypatch.delenv("FACTFOLD_CLASS_ARCHIVE", raising=False)
+    (tmp_path / "pyspark" / "jars").mkdir(parents=True)
+    spark = SimpleNamespace(_gateway=object())
+    monkeypatch.setitem(
+        session.sys.modules, "pyspark", SimpleNamespace(SparkContext=spark, __file__=f"{tmp_path}/pyspark/__init__.py")
+    )
+    return spark
+
+
+NOTES = """
+import os, pathlib, time
+time.sleep(0.2)
+pathlib.Path('noted').write_text(f'{os.getpriority(0, 0)} {os.getsid(0) == os.getpid()}')
+"""
+
+
+def behind(*words):
+    """Whether a process was left behind; it ends before this returns."""
+    process = session.archive_behind([session.sys.executable, "-c", *words])
+    return process is not None and process.wait() == 0
+
+
+def test_the_first_command_with_spark_leaves_one_process_behind_that_makes_an_archive(started):
+    assert behind(NOTES)
+    assert (session.class_archives() / "noted").read_text() == "19 True"
+    assert not behind(NOTES)  # one has begun
+    long_ago = time.time() - 100_000
+    os.utime(session.class_archives() / "begun", (long_ago, long_ago))
+    assert behind(NOTES)
+
+
+def test_no_process_is_left_where_there_is_an_archive_no_spark_or_a_setting_says_so(started, monkeypatch, tmp_path):
+    monkeypatch.setenv("FACTFOLD_CLASS_ARCHIVE", "off")
+    assert not behind(NOTES)
+    monkeypatch.delenv("FACTFOLD_CLASS_ARCHIVE")
+    session.class_archives().mkdir(parents=True)
+    (session.class_archives() / "spark-classes-9.jsa").write_bytes(b"123456789")
+    assert not behind(NOTES)
+    time.sleep(0.02)  # the clock of a file system has steps
+    (tmp_path / "pyspark" / "jars" / "newer.jar").touch()  # HotSpot would ignore the archive
+    assert behind(NOTES)
+    (session.class_archives() / "begun").unlink()
+    started._gateway = None
+    assert not behind(NOTES)
+
+
+def test_a_folder_that_cannot_be_written_is_no_error(started, tmp_path):
+    (tmp_path / "share").touch()
+    assert not behind(NOTES)
 
 
 def test_without_java_one_line_says_so(monkeypatch):
