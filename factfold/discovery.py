@@ -20,7 +20,6 @@ from typing import Any, Final, Literal
 
 import eventstore
 import projections
-from eventstore import Aggregate
 from eventstore.errors import DeclarationError
 from factfold import on_demand
 
@@ -177,7 +176,7 @@ def _kinds() -> Mapping[type, Kind]:
         on_demand.Branches: "branches",
         eventstore.Subscription: "subscription",
         on_demand.Process: "process",
-        Aggregate: "aggregate",
+        eventstore.Aggregate: "aggregate",
     }
 
 

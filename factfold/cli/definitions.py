@@ -13,12 +13,15 @@ from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from eventstore import Aggregate
+import eventstore
 from eventstore.errors import DeclarationError, FactfoldError
 from eventstore.extras import MissingExtra, explained
 from factfold.discovery import Kind, discovered, service_packages
+
+if TYPE_CHECKING:
+    from eventstore import Aggregate
 
 T = TypeVar("T")
 
@@ -128,7 +131,7 @@ def load_class(spec: str, base: type[T], *, what: str, example: str) -> type[T]:
 
 def load_aggregate(spec: str) -> type[Aggregate]:
     """The aggregate that `module:name` names; DeclarationError as `load_definition`."""
-    return load_class(spec, Aggregate, what="aggregate", example="shop.orders:Order")
+    return load_class(spec, eventstore.Aggregate, what="aggregate", example="shop.orders:Order")
 
 
 def _loaded(spec: str, what: str, example: str) -> tuple[Any, ModuleType]:

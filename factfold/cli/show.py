@@ -20,10 +20,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 import typer
 
-from eventstore.delivery.source import MASK, masked_message, masked_traceback
 from eventstore.errors import FactfoldError
 from eventstore.extras import MissingExtra, explained
-from eventstore.personal.sealing import Sealed
+from factfold import on_demand
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -84,8 +83,6 @@ def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
 
 def as_json(value: Any) -> Any:
     """Return what JSON takes: times and decimals as text, bytes hexadecimal, sealed personal values masked."""
-    if isinstance(value, Sealed):
-        return MASK
     if isinstance(value, Enum):
         return as_json(value.value) if isinstance(value.value, str) else value.name
     if value is None or isinstance(value, str | bool | int):
@@ -95,7 +92,7 @@ def as_json(value: Any) -> Any:
     if isinstance(value, datetime | date | time):
         return value.isoformat()
     if isinstance(value, bytes | bytearray | memoryview):
-        return value.hex()
+        return on_demand.MASK if isinstance(value, on_demand.Sealed) else value.hex()
     return _composed(value)
 
 
@@ -251,7 +248,7 @@ def _cause_and_remedy(error: BaseException) -> tuple[str, str]:
         named = f": {error.filename!r}" if error.filename is not None else ""
         cause = f"the operating system refuses{named}: {error.strerror}"
         return cause, "check the path or address, its rights for this user, and the disk"
-    cause = masked_message(error).strip().partition("\n")[0]
+    cause = on_demand.masked_message(error).strip().partition("\n")[0]
     cause = f"the command failed in a way that it has no error for: {type(error).__name__}: {cause}"
     return cause, "repeat the command with --debug, and report its output in an issue"
 
@@ -262,7 +259,7 @@ def ended(work: Callable[[], object], *, debug: bool = False, as_json: bool = Fa
         work()
     except FactfoldError as failure:
         if debug:  # without what a database quotes of parameters and rows
-            echo(masked_traceback(failure), err=True)
+            echo(on_demand.masked_traceback(failure), err=True)
         if as_json:
             echo(json.dumps(failure_fields(failure)), err=True)
         else:

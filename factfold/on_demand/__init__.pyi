@@ -22,6 +22,11 @@ from eventstore.backends.sql.replaying import (
     Replay as Replay,
     parse_position as parse_position,
 )
+from eventstore.delivery.source import (
+    MASK as MASK,
+    masked_message as masked_message,
+    masked_traceback as masked_traceback,
+)
 from eventstore.inbox import Inbox as Inbox
 from eventstore.inspection.deciding import decide_again as decide_again
 from eventstore.inspection.refolding import refolded as refolded
@@ -53,6 +58,7 @@ from eventstore.metrics import (
 )
 from eventstore.metrics.families import RUNNER as RUNNER
 from eventstore.metrics.families import refreshing as refreshing
+from eventstore.personal.sealing import Sealed as Sealed
 from eventstore.processes import Process as Process
 from eventstore.processes.administration import Processes as Processes
 from eventstore.processes.reaching import unreached as unreached

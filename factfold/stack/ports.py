@@ -7,8 +7,6 @@ import random
 import socket
 from collections.abc import Iterable
 
-import psutil
-
 from factfold.stack.errors import StackError
 
 LOOPBACK = "127.0.0.1"
@@ -72,6 +70,8 @@ def _refusal(port: int) -> OSError | None:
 
 
 def _holder(port: int) -> str | None:
+    import psutil  # for an error alone
+
     try:
         connections = psutil.net_connections("tcp")
     except psutil.Error:
@@ -85,6 +85,8 @@ def _holder(port: int) -> str | None:
 def _describe(pid: int | None) -> str:
     if pid is None:
         return "another user's process"
+    import psutil
+
     try:
         return f"{psutil.Process(pid).name()} (process {pid})"
     except psutil.Error:

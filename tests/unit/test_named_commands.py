@@ -208,7 +208,7 @@ def test_an_address_is_a_setting() -> None:
 
 
 def test_the_file_has_no_name_that_nothing_reads() -> None:
-    without_option = {"home", "ivy_settings"}  # read by factfold.stack and Spark's jars
+    without_option = {"class_archive", "home", "ivy_settings"}  # read by projections.spark and factfold.stack
     assert PLAIN - without_option == {key for table, key in map(key_of, SETTINGS) if table is None} - SECRETS
 
 

@@ -39,7 +39,6 @@ from factfold.cli.keys import NamedKeys, ShownKeys, TopicKeys
 from factfold.cli.options import Commands, argument, definition, option, setting
 from factfold.cli.running import stop_on_signal
 from factfold.cli.show import Out, as_line, as_pairs, as_utc, echo, printable, spinner
-from factfold.cli.views.topics import load_branches
 
 if TYPE_CHECKING:
     from rich.tree import Tree
@@ -193,6 +192,8 @@ def _replay(
 
 def _of_branch(store: SqlEventStore, declared: Subscription[..., Any], spec: str) -> dict[str, Any]:
     """The category and the predicate of the branch that a subscription reads; DeclarationError."""
+    from factfold.cli.views.topics import load_branches  # with the tables and views that branches are declared with
+
     branches = load_branches(spec)
     names = [name for name, topic in branches.topics.items() if topic in declared.chosen([topic])]
     if len(names) != 1:
