@@ -24,14 +24,8 @@ from projections.lifecycle.cutover import (
     rollback as rollback,
 )
 from projections.lifecycle.rebuild import rebuild as rebuild
-from projections.lifecycle.missing import why_missing as why_missing
-from projections.lifecycle.past import (
-    ViewChanges as ViewChanges,
-    read_view as read_view,
-    store_view as store_view,
-    view_changes as view_changes,
-)
-from projections.lifecycle.trying import TriedView as TriedView, try_view as try_view
+from projections.lifecycle.past import read_view as read_view, view_changes as view_changes
+from projections.lifecycle.trying import try_view as try_view
 from projections.lifecycle.verifying import ViewVerdict as ViewVerdict, verify as verify
 from projections.spark.archive.archiver import ArchiveMetrics as ArchiveMetrics
 from projections.lifecycle.follower import Follower as Follower

@@ -90,7 +90,11 @@ _PLACES: Final = {
     "Develop": (
         Place("dev", "Build a group, verify and follow it, again after each change of a file.", "service.develop"),
         Place("up", "Run all parts of a service together, until a signal comes.", "service.develop"),
-        Place("preflight", "Is this code safe to deploy on this data?", "service.preflight"),
+        Place(
+            "preflight",
+            "Check whether this code is safe to deploy on this data.",
+            "service.preflight",
+        ),
         Place("decide", "Recorded commands: would this code decide them as before?", "service.decide", "app"),
         Place("schema", "Schemas: can the code read what was written?", "events.schema", "app"),
     ),

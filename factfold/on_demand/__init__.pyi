@@ -77,6 +77,7 @@ from eventstore.topics import (
 from projections.branching.router import router_outwaiting as router_outwaiting
 from projections.declaring.group import lakes_of as lakes_of
 from projections.declaring.group import ERASURES as ERASURES
+from projections.lifecycle.missing import why_missing as why_missing
 from projections.lifecycle.metrics import applied_commits as applied_commits
 from projections.lifecycle.metrics import (
     waited_seconds as waited_seconds,

@@ -58,7 +58,7 @@ def _unpacked(deployed: str, folder: Path) -> Path:
     archive, cause = Path(deployed), ""
     if archive.suffix != ".whl":
         archive = folder / "code.zip"
-        command = [shutil.which("git") or "git", "archive", "--format=zip", f"--output={archive}", deployed]
+        command = [shutil.which("git") or "git", "archive", "-o", str(archive), deployed]
         cause = subprocess.run(command, capture_output=True, text=True).stderr  # noqa: S603 - a command of our own
     try:
         with zipfile.ZipFile(archive) as code:

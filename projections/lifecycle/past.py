@@ -45,6 +45,7 @@ def read_view(
     at: Moment,
     where: str | None = None,
     most: int | None = None,
+    into: str | None = None,
 ) -> pa.Table:
     """Return the rows of a view as they were at a moment, in the order of its key.
 
@@ -55,41 +56,23 @@ def read_view(
         at: A time with its zone, or offsets by topic and partition. A topic that is not named is read to its end.
         where: A condition in Spark's SQL over the view's columns.
         most: Return so many rows at most.
+        into: Write all rows into a new table of this name too, next to the views.
 
     Raises:
-        InvalidDefinition: The view, a topic or a column is unknown, or an offset is beyond the end.
+        InvalidDefinition: The view, a topic or a column is unknown, an offset is beyond the end, or ``into`` is taken.
         OffsetsLost: The log no longer reaches back to the moment. The error names the one from which it does.
 
     Examples:
         >>> read_view(environment, shop_views, "orders_by_region", at=datetime(2026, 11, 1, 12, tzinfo=UTC))
     """
+    if into is not None:
+        checked_identifier(into, what="table")
     with _at(environment, group, at) as past:
         rows = _filtered(past, view, where)
+        if into is not None:
+            table = environment.store.create_table(into, shown(past.columns[view]))
+            environment.keeper.load(rows, table, rows=past.rows)
         return in_order(rows, past.group.view(view).key, most=most)
-
-
-def store_view(
-    environment: Environment,
-    group: ProjectionGroup,
-    view: str,
-    *,
-    at: Moment,
-    into: str,
-    where: str | None = None,
-) -> int:
-    """Write a view as it was at a moment into a new table of the views' database, and return the number of rows.
-
-    The arguments and errors are those of `read_view`. InvalidDefinition if the name is taken.
-
-    Examples:
-        >>> store_view(environment, shop_views, "orders_by_region", at={"order": {0: 120}}, into="orders_then")
-        200
-    """
-    checked_identifier(into, what="table")
-    with _at(environment, group, at) as past:
-        rows = _filtered(past, view, where)
-        table = environment.store.create_table(into, shown(past.columns[view]))
-        return environment.keeper.load(rows, table, rows=past.rows)
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ import pytest
 import sqlalchemy as sa
 
 from eventstore.delivery.source import MASK
-from projections import ProjectionGroup, Table, on, sql_view, why_missing
-from projections.lifecycle.missing import _StoredViews
+from projections import ProjectionGroup, Table, on, sql_view
+from projections.lifecycle.missing import _StoredViews, why_missing
 from projections.spark.views.missing import Dropped
 from projections.testing.trial import ViewTrial
 from tests.conformance.guests import Guest

@@ -10,9 +10,10 @@ from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 import pytest
+import sqlalchemy as sa
 
 from eventstore import MasterKeys, SqlEventStore, SqlKeyStore
-from projections import ProjectionGroup, Table, on, read_view, sql_view, store_view, view, view_changes
+from projections import ProjectionGroup, Table, on, read_view, sql_view, view, view_changes
 from projections.errors import InvalidDefinition, OffsetsLost
 from projections.testing.memory_log import MemoryLog
 from projections.testing.trial import ViewTrial
@@ -93,9 +94,12 @@ def looks_back(trial, seen):
         {"guest_id": "1", "name": "Another 3", "plan": "basic"},
         {"guest_id": "2", "name": "Another 5", "plan": "basic"},
     ]
-    assert store_view(environment, GROUP, "cards", at={"guest": {0: 4}}, into="cards_then") == 2
+    at_four = read_view(environment, GROUP, "cards", at={"guest": {0: 4}}, into="cards_then")
+    with environment.store.looking() as connection:
+        stored = connection.execute(sa.text("SELECT guest_id, name, plan FROM cards_then")).all()
+    assert sorted(map(tuple, stored)) == [tuple(row.values()) for row in at_four.to_pylist()]
     with pytest.raises(InvalidDefinition, match="has the name of a table of this database"):
-        store_view(environment, GROUP, "cards", at=last, into="cards_then")
+        read_view(environment, GROUP, "cards", at=last, into="cards_then")
     with pytest.raises(InvalidDefinition, match="reads no offset 99 of topic 'guest'"):
         read_view(environment, GROUP, "cards", at={"guest": {0: 99}})
     with pytest.raises(InvalidDefinition, match="has no time zone"):

@@ -51,10 +51,10 @@ def preflight(
     ] = None,
     every: Annotated[bool, option("--all", "Print green findings too.")] = False,
 ) -> None:  # fmt: skip
-    """Check whether this code is safe to deploy on this data. Exit code 3 if a finding is red.
+    """Check whether this code is safe to deploy on this data.
 
-    It reads stored events with the code of this folder, and writes nothing. What is not reached is shown as not
-    checked.
+    Exit code 3 if a finding is red. It reads stored events with the code of this folder, and writes nothing. What is
+    not reached is shown as not checked.
     """
     places = Places(
         store_url=store.database, store_schema=store.schema, views_url=views_url, connect_url=sides.connect_url,

@@ -31,8 +31,9 @@ from factfold.cli.views.projections import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from projections import Environment, ProjectionGroup, TriedView, ViewChanges
-    from projections.lifecycle.past import Moment
+    from projections import Environment, ProjectionGroup
+    from projections.lifecycle.past import Moment, ViewChanges
+    from projections.lifecycle.trying import TriedView
     from projections.spark.views.missing import Dropped
 
 __all__ = ["app"]
@@ -55,7 +56,7 @@ def at(
         str | None, option("--offsets", "Read topics up to here: order[0]@120,order[1]@98. Others to their ends.")
     ] = None,
     where: Where = None,
-    into: Annotated[str | None, option("--into", "Write the rows into a new table of the views' database.")] = None,
+    into: Annotated[str | None, option("--into", "Write all rows into a new table, too.")] = None,
     limit: Limit = 20,
 ) -> None:
     """Show a view as it was at a time, computed again from the log."""
@@ -66,11 +67,7 @@ def at(
     with opened_environment(definition, place) as environment, _computing(view):
         personal = _personal(environment, definition, view)
         where = where and on_demand.asked_condition(where, hidden=personal)
-        if into is not None:
-            rows = projections.store_view(environment, definition, view, at=then, into=into, where=where)
-            out.show({"table": into, "rows": rows}, f"table {into}: {rows:,} rows", indent=2)
-            return
-        found = projections.read_view(environment, definition, view, at=then, where=where, most=limit + 1)
+        found = projections.read_view(environment, definition, view, at=then, where=where, most=limit + 1, into=into)
     shown = _masked(found, personal)
     out.show({"rows": shown[:limit], "more": len(shown) > limit}, _row_lines(shown, limit), indent=2)
 
@@ -102,7 +99,7 @@ def why(
 
 def _why_missing(definition: ProjectionGroup, view: str, key: Mapping[str, str], place: Place, out: Out) -> None:
     with opened_environment(definition, place) as environment, _computing(view):
-        found = projections.why_missing(environment, definition, view, key)
+        found = on_demand.why_missing(environment, definition, view, key)
     if not found:
         raise NotFound(
             f"{view} has the row, or its tables have what makes it", remedy="leave --missing away, or verify the group"
