@@ -14,14 +14,14 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Protocol
-
-import pyarrow as pa
-import pyarrow.compute as pc
+from typing import TYPE_CHECKING, Any, Protocol
 
 from eventstore.delivery.source import masked_message
 from projections.declaring.columns import ColumnType
 from projections.errors import TableStoreUnavailable, UnsupportedValue
+
+if TYPE_CHECKING:
+    import pyarrow as pa  # loaded with the first rows: a look at a run needs none
 
 LOCK_SECONDS = 30.0  # how long a writer waits for the one write lock
 _ROWS = 20_000  # rows a transaction: some 50 ms of the write lock, which commands are waiting for meanwhile
@@ -63,6 +63,8 @@ class Target(Protocol):
 
 def arrow_schema(columns: Mapping[str, ColumnType]) -> pa.Schema:
     """The Arrow form of rows on their way out of the store; decimals are text."""
+    import pyarrow as pa
+
     text = pa.string()
     return pa.schema([(name, text if c.kind == "decimal" else c.arrow()) for name, c in columns.items()])
 
@@ -84,6 +86,8 @@ class SqliteTarget:
 
         Of a ``part`` there is one attempt: a master that tries tasks again is refused.
         """
+        import pyarrow as pa
+
         with session(self.path) as connection:
             batches = data.to_batches(_ROWS) if isinstance(data, pa.Table) else data
             return sum(self._insert(connection, batch) for batch in batches)
@@ -122,6 +126,8 @@ class SqliteTarget:
         return f"SELECT {names} FROM {self.relation}"  # noqa: S608
 
     def _fetch(self, query: str, columns: Mapping[str, ColumnType]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
         schema = arrow_schema(columns)
         with session(self.path) as connection:
             cursor = connection.execute(query)
@@ -168,6 +174,9 @@ def _order(name: str, column: ColumnType) -> str:
 
 def _stored(name: str, column: pa.Array) -> Iterable[Any]:
     """Values as sqlite3 binds them; raises UnsupportedValue for what SQLite would change without a word."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     kind = column.type
     if pa.types.is_decimal(kind):
         return _decimals(column)
@@ -180,12 +189,16 @@ def _stored(name: str, column: pa.Array) -> Iterable[Any]:
 
 
 def _decimals(column: pa.Array) -> Iterable[str | None]:
+    import pyarrow as pa
+
     if column.type.scale <= _PLAIN_SCALE:
         return list(column.cast(pa.string()).to_pylist())
     return [None if value is None else f"{value:f}" for value in column.to_pylist()]
 
 
 def _require_four_digit_years(name: str, column: pa.Array) -> None:
+    import pyarrow.compute as pc
+
     years = pc.min_max(pc.year(column))
     low, high = years["min"].as_py(), years["max"].as_py()
     if low is not None and (low < _FIRST_YEAR or high > _LAST_YEAR):
@@ -201,6 +214,8 @@ def _unsupported(name: str, what: str) -> UnsupportedValue:
 
 
 def _loaded(values: tuple[Any, ...], kind: pa.DataType) -> pa.Array:
+    import pyarrow as pa
+
     if pa.types.is_boolean(kind):
         return pa.array(values, pa.int8()).cast(kind)
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
