@@ -313,6 +313,7 @@ def _wait_for_the_jvm(made: Path) -> None:
     try:
         code = gateway.proc.wait(_WRITTEN_WITHIN)
     except subprocess.TimeoutExpired as error:
+        gateway.proc.kill()  # or it would leave a file that nothing removes
         raise _not_made(f"the JVM has not written it within {_WRITTEN_WITHIN:g} s", made) from error
     SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001
     if code or not made.exists():
