@@ -11,9 +11,15 @@ from eventstore.errors import FactfoldError
 from projections.errors import InvalidDefinition
 
 
-def raises(kind: type[FactfoldError], *, code: str, match: str | None = None) -> Any:
-    """Expect an error of a class and of one cause of it."""
-    return pytest.raises(kind, match=match, check=lambda error: error.code == code)
+def raises(kind: type[FactfoldError], *, code: str | None = None, match: str | None = None, remedy: str = "") -> Any:
+    """Expect an error of a class, of one cause of it if there is a code, and with these words in its remedy."""
+
+    def check(error: FactfoldError) -> bool:
+        assert code in (None, error.code)
+        assert remedy in error.remedy
+        return True
+
+    return pytest.raises(kind, match=match, check=check)
 
 
 def refused(declare: Callable[[], object], words: str, remedy: str = "") -> None:
@@ -21,4 +27,5 @@ def refused(declare: Callable[[], object], words: str, remedy: str = "") -> None
     with pytest.raises(InvalidDefinition) as caught:
         declare()
     assert words in caught.value.message
+    assert caught.value.remedy
     assert remedy in caught.value.remedy

@@ -9,8 +9,6 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from eventstore import AsyncSubscriber, subscription
 from tests.ledger import LEDGER, Payment
-from tests.unit.eventstore.handlers import assert_given_up
-from tests.unit.eventstore.memory_source import MemorySource, arrivals
 
 
 def booking(*, fails_on=(), fails_times=10**9, waits=0.0, calls=None, **options):
@@ -35,16 +33,3 @@ async def deliver(declared, source, engine=None, **options):
         while source.waiting:
             await subscriber.run_once(timeout=0)
         return subscriber.report
-
-
-async def assert_only_the_culprit_is_given_up(how, *, engine, looped):
-    """Deliver five events to a coroutine that ends its transaction at the third, as a plain handler does."""
-
-    async def book(event: Payment.Received, tx: AsyncConnection) -> None:
-        await tx.execute(sa.insert(LEDGER).values(amount=event.amount))
-        if event.amount == 3:
-            await tx.run_sync(how.end)
-
-    source = MemorySource(arrivals(1, 2, 3, 4, 5))
-    declared = subscription("payments", group="books", backoff=0.001, attempts=2)(book)
-    assert_given_up(engine, how, await deliver(declared, source, looped), source, at=3)

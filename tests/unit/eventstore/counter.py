@@ -1,4 +1,4 @@
-"""An aggregate that counts, and refuses to count too far."""
+"""An aggregate that counts, and refuses to count too far; and middleware that notes its commands."""
 
 from __future__ import annotations
 
@@ -26,3 +26,15 @@ class Counter(Aggregate):
 
     def on_counted(self, e: Counted) -> None:
         self.count += e.by
+
+
+def noting(name, into):
+    """Middleware that notes a command before it is sent, and what came of it."""
+
+    def middleware(command, send):
+        into.append(f"{name} before {command.name}")
+        result = send(command)
+        into.append(f"{name} after {type(result).__name__}")
+        return result
+
+    return middleware

@@ -41,7 +41,7 @@ from eventstore.testing.delivering import deliver
 from tests.errors import raises
 from tests.ledger import LEDGER, Payment, amounts
 from tests.rows import each_row
-from tests.unit.eventstore.counter import Counter
+from tests.unit.eventstore.counter import Counter, noting
 from tests.unit.eventstore.customer import Customer
 
 
@@ -242,16 +242,6 @@ def test_an_event_that_does_not_say_which_command_it_was_is_taken_for_the_same(s
 
 
 TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
-
-
-def noting(name, into):
-    def middleware(command, send):
-        into.append(f"{name} before {command.name}")
-        result = send(command)
-        into.append(f"{name} after {type(result).__name__}")
-        return result
-
-    return middleware
 
 
 def test_the_first_is_outermost_and_sees_what_came_of_it(store):
