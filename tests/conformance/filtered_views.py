@@ -7,9 +7,9 @@ from functools import partial
 from hypothesis import strategies as st
 
 from projections import ProjectionGroup, field, sql_view
+from tests.captured import captured
 from tests.conformance import view_oracle
 from tests.conformance.followed_views import World, followed, histories_of
-from tests.conformance.join_views import captured
 
 every_order = captured("filtered_orders", "customer_id", "amount")
 every_customer = captured("filtered_customers", "region_id", "full_name")

@@ -8,6 +8,7 @@ import sqlalchemy as sa
 from hypothesis import strategies as st
 
 from projections import ProjectionGroup, Table, sql_view
+from tests.captured import captured
 from tests.conformance.followed_views import Batch, Change, Followed, World, by_duckdb
 
 NUMBERS, NAMES = st.integers(0, 3), st.sampled_from(["", "a", "b'", 'c"'])
@@ -173,18 +174,11 @@ FOLLOWED = Followed(lives(worlds()), 8, RICH, in_postgresql=RICH)
 # ---- joins in every form that SQL allows
 
 
-def captured(name, key, *columns):
-    """A table of numbers, and of texts where a column is called s."""
-    others = [sa.Column(c, sa.Text if c == "s" else sa.BigInteger) for c in columns]
-    model = sa.Table(name, sa.MetaData(), sa.Column(key, sa.BigInteger, primary_key=True), *others)
-    return Table.from_changelog(model, topic=f"shop.public.{name}")
-
-
 NAMED = {
-    "t": captured("t", "id", "u_id", "v_id", "a", "s"),
-    "u": captured("u", "id", "w_id", "b"),
-    "v": captured("v", "v_id", "d"),
-    "w": captured("w", "id", "c"),
+    "t": captured("t", "u_id", "v_id", "a", s=sa.Text),
+    "u": captured("u", "w_id", "b"),
+    "v": captured("v", "d", key=("v_id",)),
+    "w": captured("w", "c"),
 }
 
 TO_U = [

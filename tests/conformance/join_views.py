@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-import sqlalchemy as sa
 from hypothesis import strategies as st
 
-from projections import ProjectionGroup, Table, sql_view
+from projections import ProjectionGroup, sql_view
+from tests.captured import captured
 from tests.conformance.followed_views import by_duckdb, followed, histories_of
-
-
-def captured(name, *columns, key=("id",)):
-    """A table of integers and texts, those whose names end in `name`."""
-    kinds = {c: sa.Text if c.endswith("name") else sa.BigInteger for c in (*key, *columns)}
-    model = sa.Table(name, sa.MetaData(), *(sa.Column(c, kinds[c], primary_key=c in key) for c in kinds))
-    return Table.from_changelog(model, topic=f"shop.public.{name}")
-
 
 orders = captured("orders", "customer_id", "country_name", "city_name", "seller_id", "amount")
 customers = captured("customers", "region_id", "full_name")

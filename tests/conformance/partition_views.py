@@ -5,13 +5,8 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from projections import ProjectionGroup, sql_view
-from tests.conformance.followed_views import (
-    by_duckdb,
-    followed,
-    histories_of,
-    random_batches,
-)
-from tests.conformance.join_views import captured
+from tests.captured import captured
+from tests.conformance.followed_views import by_duckdb, followed, histories_of, random_batches
 
 orders = captured("orders", "shop", "moment", "amount")
 visits = captured("visits", "shop", "moment", "page")

@@ -15,14 +15,9 @@ from projections.declaring.timing.checking import columns_computed
 from projections.declaring.timing.operands import PREVIOUS
 from projections.declaring.timing.patterns import as_pattern
 from projections.spark.timing.matches import LabelOfEach, Layout, Matching, Measured, OfEach, OfFirst
+from tests.captured import captured
 from tests.conformance import pattern_oracle
-from tests.conformance.followed_views import (
-    World,
-    followed,
-    histories_of,
-    random_batches,
-)
-from tests.conformance.join_views import captured
+from tests.conformance.followed_views import World, followed, histories_of, random_batches
 from tests.conformance.view_oracle import in_order
 from tests.reference import newest_per_key
 

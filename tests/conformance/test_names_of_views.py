@@ -10,7 +10,7 @@ from projections.declaring.columns import ColumnType
 from projections.declaring.naming import IDENTIFIER
 from projections.spark.session import small_batch_session
 from projections.testing.memory_log import ChangeWriter, MemoryLog
-from tests.conformance.join_views import captured
+from tests.captured import captured
 from tests.conformance.relational_batches import RelationalBatches
 from tests.hostile_names import HOSTILE
 

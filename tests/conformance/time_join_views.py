@@ -7,13 +7,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from projections import ProjectionGroup, join_as_of, join_within, sql_view, view
-from tests.conformance.followed_views import (
-    by_duckdb,
-    followed,
-    histories_of,
-    random_batches,
-)
-from tests.conformance.join_views import captured
+from tests.captured import captured
+from tests.conformance.followed_views import by_duckdb, followed, histories_of, random_batches
 
 searches = captured("searches", "session", "moment", "term")
 clicks = captured("clicks", "session", "moment", "page")

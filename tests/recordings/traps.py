@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from typing import Final
 
+from sqlalchemy import Column, Integer, MetaData, Numeric, Table, Text
+
 APART: Final = "public.stored_apart"
 WHOLE: Final = "public.whole_before"
 APART_WHOLE: Final = "public.apart_whole"
 SIGNALS: Final = "public.factfold_signal"
 TABLES: Final = (APART, WHOLE, APART_WHOLE)
+MODEL: Final = Table(
+    "whole_before",
+    MetaData(),
+    Column("id", Integer, primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("amount", Numeric(12, 2)),
+    Column("notes", Text),
+)
 MESSAGES: Final = 2
 ROWS_TAKEN_AGAIN: Final = 1
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
 import sqlalchemy as sa
@@ -97,7 +98,7 @@ class Shop:
 
 @pytest.fixture
 def shop(spark, small, tmp_path):
-    with closing(SqliteTableStore(tmp_path / "views.db")) as store:
+    with closing(SqliteTableStore(tmp_path / "shop.db")) as store:
         shop = Shop(spark, small, tmp_path, store)
         shop.build()
         yield shop
@@ -200,13 +201,10 @@ def test_a_writer_that_was_overtaken_writes_nothing(shop, monkeypatch):
     assert (shop.is_equal(), shop.versions()) == (4, 3)  # Delta leaves out the number that it has
 
 
-def test_a_table_of_another_database_is_refused(shop, tmp_path):
+def test_a_table_of_another_database_is_refused(shop, local):
     shop.follow()
-    with closing(SqliteTableStore(tmp_path / "other.db")) as store:
-        store.prepare()
-        other = Environment(shop.environment.spark, shop.environment.small, store, shop.log)
-        with raises(ProjectionError, code="lake-unusable", match="no view of this database wrote"):
-            rebuild(other, shop.group)
+    with raises(ProjectionError, code="lake-unusable", match="no view of this database wrote"):
+        rebuild(replace(local, log=shop.log), shop.group)
 
 
 def test_a_lost_race_is_told(shop, monkeypatch):

@@ -8,7 +8,6 @@ from decimal import Decimal
 import pytest
 from pyspark.errors import PySparkException
 
-from eventstore import Aggregate, event
 from eventstore.event_types import event_type_of
 from eventstore.fields.serialization import AvroEncoder
 from eventstore.schema_registry import RegisteredSchema
@@ -22,6 +21,7 @@ from projections.spark.kinds import Reduction
 from projections.spark.reading.records import without
 from tests.integration.bad_records import BAD_EVENTS
 from tests.integration.tickets import CUSTOMERS, DECLARED, REGIONS, Ticket
+from tests.orders import Order
 from tests.rows import each_row
 
 RAW = "topic string, partition int, offset bigint, key binary, value binary, ce_time string"
@@ -174,17 +174,6 @@ def test_records_behind_a_gap_are_those_after_the_first_version_that_is_missing(
 
 
 # ---- two services have an aggregate of one name
-
-
-class Order(Aggregate):
-    sku: str = ""
-
-    @event
-    class Placed:
-        sku: str
-
-    def on_placed(self, e: Placed) -> None:
-        self.sku = e.sku
 
 
 KIND = event_type_of(Order.Placed)

@@ -11,7 +11,6 @@ from eventstore.fields.serialization import AvroDecoder
 from eventstore.fields.upcasting import Default, Rename, Retype
 from projections import Stream, Table, branches, field, on
 from projections.logs.set_aside import SetAside
-from projections.spark.events import decode
 from projections.spark.judging import Judge
 from projections.spark.routing import Routing
 from tests.reference import fold_table
@@ -90,12 +89,6 @@ def frame(small):
     rows = [("parcel", 0, n, key.encode(), bytearray(value), "2026-01-01T00:00:00Z") for n, key, value in RECORDS]
     ddl = "topic string, partition int, offset bigint, key binary, value binary, ce_time string"
     return small.createDataFrame(rows, ddl).coalesce(1)
-
-
-@pytest.fixture(params=["in the JVM", "in Python"])
-def decoded(request, monkeypatch):
-    if request.param == "in Python":
-        monkeypatch.setattr(decode, "avro_in_the_jvm", lambda: False)
 
 
 def test_python_refuses_what_lacks_a_required_field_and_names_it():

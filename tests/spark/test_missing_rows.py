@@ -12,21 +12,13 @@ from projections import ProjectionGroup, Table, on, sql_view
 from projections.lifecycle.missing import _StoredViews, why_missing
 from projections.spark.views.missing import Dropped
 from projections.testing.trial import ViewTrial
+from tests.captured import captured
 from tests.conformance.guests import Guest
 
-METADATA = sa.MetaData()
-
-
-def captured(name, *columns):
-    kinds = [sa.Column(c, sa.Text if c in ("name", "status", "kind") else sa.BigInteger) for c in columns]
-    model = sa.Table(name, METADATA, sa.Column("id", sa.BigInteger, primary_key=True), *kinds)
-    return Table.from_changelog(model, topic=f"shop.public.{name}")
-
-
-orders = captured("orders", "customer_id", "amount", "status")
+orders = captured("orders", "customer_id", "amount", status=sa.Text)
 customers = captured("customers", "region_id", "name")
 regions = captured("regions", "name")
-lines = captured("lines", "order_id", "quantity", "kind")
+lines = captured("lines", "order_id", "quantity", kind=sa.Text)
 TABLES = {"orders": orders, "customers": customers, "regions": regions, "lines": lines}
 VIEWS = {}
 

@@ -9,18 +9,10 @@ from pyspark.sql import functions as F
 from projections import ProjectionGroup, Table, view
 from projections.errors import InvalidDefinition
 from projections.spark.views.view_functions import view_columns
+from tests.captured import captured
 from tests.rows import each_row
 
-METADATA = sa.MetaData()
-
-
-def captured(name, *columns, key=("id",)):
-    kinds = [sa.Column(c, sa.BigInteger, primary_key=True) for c in key]
-    kinds += [sa.Column(c, {"tags": sa.Text, "size": sa.Double}.get(c, sa.BigInteger)) for c in columns]
-    return Table.from_changelog(sa.Table(name, METADATA, *kinds), topic=name)
-
-
-orders = captured("orders", "shop", "amount", "at", "tags", "size")
+orders = captured("orders", "shop", "amount", "at", tags=sa.Text, size=sa.Double)
 visits = captured("visits", "shop", "at", "day")
 lines = captured("lines", "shop", key=("order_id", "nr"))
 TABLES = {"orders": orders, "visits": visits, "lines": lines}

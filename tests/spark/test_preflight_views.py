@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import shutil
-import sys
 from contextlib import ExitStack
 
 import pytest
@@ -18,6 +17,7 @@ from factfold.preflight.views import views
 from projections.lifecycle.building import BuildState
 from projections.spark.views.view_functions import view_columns
 from projections.stores.sqlite import SqliteTableStore
+from tests.unit.planted_services import importing
 
 SERVICE = """
 from eventstore import Aggregate, RecordedEvent, event, subscription
@@ -84,19 +84,8 @@ PLANTED = {
 
 @pytest.fixture(scope="module")
 def load(tmp_path_factory):
-    """Import a text as a module of its own; return its name."""
-    folder = tmp_path_factory.mktemp("modules")
-    sys.path.insert(0, str(folder))
-    made = []
-
-    def made_of(text):
-        made.append(f"planted_views_{len(made)}")
-        (folder / f"{made[-1]}.py").write_text(text)
-        importlib.invalidate_caches()
-        return made[-1]
-
-    yield made_of
-    sys.path.remove(str(folder))
+    with importing(tmp_path_factory.mktemp("packages")) as made_of:
+        yield lambda text: f"{made_of(text)}.service"
 
 
 @pytest.fixture(scope="module")

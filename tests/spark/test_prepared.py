@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import threading
-from contextlib import closing
 
 import pyarrow as pa
 import pytest
 import sqlalchemy as sa
 
-from projections import Environment, ProjectionGroup, Table, open_runner, rebuild, sql_view, view
+from projections import ProjectionGroup, Table, open_runner, rebuild, sql_view, view
 from projections.spark.live import prepared
 from projections.spark.live.prepared import PreparedQueries
-from projections.stores.sqlite import SqliteTableStore
-from projections.testing.memory_log import ChangeWriter, MemoryLog
+from projections.testing.memory_log import ChangeWriter
 
 rates = Table.from_changelog(
     sa.Table("rates", sa.MetaData(), sa.Column("id", sa.BigInteger, primary_key=True), sa.Column("rate", sa.Integer)),
@@ -158,7 +156,7 @@ class Quiet(threading.Event):
         return True
 
 
-def test_a_runner_that_had_a_quiet_moment_plans_nothing_in_its_first_batch(small, tmp_path, monkeypatch):
+def test_a_runner_that_had_a_quiet_moment_plans_nothing_in_its_first_batch(local, monkeypatch):
     planned = []
 
     def counted(queries, name, *given, _prepare=PreparedQueries._prepare):
@@ -166,15 +164,12 @@ def test_a_runner_that_had_a_quiet_moment_plans_nothing_in_its_first_batch(small
         return _prepare(queries, name, *given)
 
     monkeypatch.setattr(PreparedQueries, "_prepare", counted)
-    with closing(SqliteTableStore(tmp_path / "views.db")) as store:
-        store.prepare()
-        environment = Environment(small, small, store, MemoryLog())
-        changes = ChangeWriter(environment.log)
-        changes.put(rates, {"id": 1, "rate": 1})
-        rebuild(environment, GROUP)
-        with open_runner(environment, GROUP) as runner:
-            runner.run(stop=Quiet())
-            assert len(planned) == 4  # of a table, of two views, and of what is added up for one of them
-            changes.put(rates, {"id": 2, "rate": 2})
-            assert runner.run_once().upserts == 2
-        assert len(planned) == 4
+    changes = ChangeWriter(local.log)
+    changes.put(rates, {"id": 1, "rate": 1})
+    rebuild(local, GROUP)
+    with open_runner(local, GROUP) as runner:
+        runner.run(stop=Quiet())
+        assert len(planned) == 4  # of a table, of two views, and of what is added up for one of them
+        changes.put(rates, {"id": 2, "rate": 2})
+        assert runner.run_once().upserts == 2
+    assert len(planned) == 4

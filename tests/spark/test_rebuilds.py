@@ -3,23 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from contextlib import closing
 
 import pytest
 import sqlalchemy as sa
 
-from projections import (
-    Environment,
-    ProjectionGroup,
-    Table,
-    cut_over,
-    diff,
-    open_runner,
-    rebuild,
-    try_view,
-    verify,
-    view,
-)
+from projections import ProjectionGroup, Table, cut_over, diff, open_runner, rebuild, try_view, verify, view
 from projections.errors import OffsetsLost, ProjectionError, RunAlreadyActive
 from projections.spark.views.view_functions import view_columns
 from projections.stores.generations import pause, resume
@@ -41,13 +29,10 @@ GROUP = ProjectionGroup("rates", [listed])
 
 
 @pytest.fixture
-def environment(small, tmp_path):
-    with closing(SqliteTableStore(tmp_path / "views.db")) as store:
-        store.prepare()
-        environment = Environment(small, small, store, MemoryLog())
-        ChangeWriter(environment.log).put(rates, {"id": 1, "rate": 0.1})
-        rebuild(environment, GROUP)
-        yield environment
+def environment(local):
+    ChangeWriter(local.log).put(rates, {"id": 1, "rate": 0.1})
+    rebuild(local, GROUP)
+    return local
 
 
 def shown(environment):
@@ -190,20 +175,17 @@ UNCHANGED = ProjectionGroup("current_rates", [current_rates])
 
 
 @pytest.fixture
-def drifted(small, tmp_path):
+def drifted(local):
     """A group that serves two rates, one of which was changed behind its back."""
-    with closing(SqliteTableStore(tmp_path / "views.db")) as store:
-        store.prepare()
-        drifted = Environment(small, small, store, MemoryLog())
-        changes = ChangeWriter(drifted.log)
-        for number in (1, 2):
-            changes.put(bank_rates, {"id": number, "rate": number})
-        rebuild(drifted, UNCHANGED)
-        layout = store.layout(UNCHANGED, store.serving_state(UNCHANGED.name).run, view_columns(small, UNCHANGED))
-        kept = layout.views["current_rates"].view
-        with store.transaction() as connection:
-            connection.execute(sa.update(kept).where(kept.c.id == 1).values(rate=9))
-        yield drifted
+    changes, store = ChangeWriter(local.log), local.store
+    for number in (1, 2):
+        changes.put(bank_rates, {"id": number, "rate": number})
+    rebuild(local, UNCHANGED)
+    layout = store.layout(UNCHANGED, store.serving_state(UNCHANGED.name).run, view_columns(local.spark, UNCHANGED))
+    kept = layout.views["current_rates"].view
+    with store.transaction() as connection:
+        connection.execute(sa.update(kept).where(kept.c.id == 1).values(rate=9))
+    return local
 
 
 def shown_rates(drifted):

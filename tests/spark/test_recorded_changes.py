@@ -231,27 +231,19 @@ def test_values_that_an_update_left_alone_are_those_before(small: Any, encoding:
         assert both[f"_at_{column}"] == first["_pos"] < both["_pos"]
 
 
-WHOLE = SqlTable(
-    "whole_before",
-    MetaData(),
-    Column("id", Integer, primary_key=True),
-    Column("name", Text, nullable=False),
-    Column("amount", Numeric(12, 2)),
-    Column("notes", Text),
-)
 TRUNCATED = 9  # the offset of the record that says so
 
 
 @each_row("encoding", ["plain", "schemas-microseconds", "avro-connect"])
 def test_changes_are_ordered_as_python_orders_them(small: Any, encoding: str) -> None:
     recording = recordings()[encoding]
-    decoder = ChangeDecoder(WHOLE, schemas=recording.schema if recording.is_avro else None)
+    decoder = ChangeDecoder(traps.MODEL, schemas=recording.schema if recording.is_avro else None)
     changes = [
         decoder.decode(key, value, offset=offset) for offset, (key, value) in enumerate(recording.topics[traps.WHOLE])
     ]
     here = [change for change in changes if change.op not in (Op.TOMBSTONE, Op.TRUNCATE)]
     frame = raw(small, recording, traps.WHOLE).where(f"offset <> {TRUNCATED} AND value IS NOT NULL")
-    there = rows_in_spark(frame, recording, captured(recording, WHOLE))
+    there = rows_in_spark(frame, recording, captured(recording, traps.MODEL))
 
     in_spark = sorted(there, key=lambda row: (row["_epoch"], row["_pos"], row["_offset"]))
     assert [row["_offset"] for row in in_spark] == [
@@ -265,7 +257,7 @@ def test_a_truncation_stops_what_cannot_follow_it(small: Any, encoding: str) -> 
     recording = recordings()[encoding]
 
     with pytest.raises(UndecodableRecord, match="TRUNCATE"):
-        rows_in_spark(raw(small, recording, traps.WHOLE), recording, captured(recording, WHOLE))
+        rows_in_spark(raw(small, recording, traps.WHOLE), recording, captured(recording, traps.MODEL))
 
 
 @each_row("encoding", ["plain", "avro-adaptive"])
@@ -274,12 +266,12 @@ def test_a_message_of_the_log_is_no_row(small: Any, encoding: str) -> None:
     among_rows = replace(recording, topics={"rows": recording.topics["message"]})
 
     with pytest.raises(UndecodableRecord, match="decode_message"):
-        rows_in_spark(raw(small, among_rows, "rows"), among_rows, captured(among_rows, WHOLE))
+        rows_in_spark(raw(small, among_rows, "rows"), among_rows, captured(among_rows, traps.MODEL))
 
 
 def test_another_encoding_than_the_declared_one_is_refused(small: Any) -> None:
     recording = recordings()["schemas-adaptive"]
-    table = Table.from_changelog(WHOLE, topic="recorded")
+    table = Table.from_changelog(traps.MODEL, topic="recorded")
 
     with pytest.raises(UndecodableRecord):
         rows_in_spark(raw(small, recording, traps.WHOLE), recording, table)
@@ -293,7 +285,7 @@ def test_a_later_life_of_the_source_wins_over_greater_positions(small: Any) -> N
 
     records = [(b'{"id": 1}', change(None, 900, "old", "false")), (b'{"id": 1}', change(1, 5, "new", "last"))]
     recording = Recording("plain", {"lives": records}, {})
-    table = captured(recording, WHOLE)
+    table = captured(recording, traps.MODEL)
     (row,) = Reduction({}).reduce(raw(small, recording, "lives"), table).collect()
 
     assert (row.name, row["_epoch"]) == ("new", 1)
@@ -307,6 +299,6 @@ def test_a_place_in_mysql_s_binary_log_is_the_number_that_python_makes_of_it(
     source = {"connector": "mysql", "file": file, "pos": position, "row": 0, "snapshot": "false"}
     record = (b'{"id": 1}', json.dumps({"op": "c", "after": row, "source": source}).encode())
     recording = Recording("plain", {"binlog": [record]}, {})
-    (there,) = rows_in_spark(raw(small, recording, "binlog"), recording, captured(recording, WHOLE))
+    (there,) = rows_in_spark(raw(small, recording, "binlog"), recording, captured(recording, traps.MODEL))
 
-    assert there["_pos"] == ChangeDecoder(WHOLE).decode(*record, offset=0).position.position
+    assert there["_pos"] == ChangeDecoder(traps.MODEL).decode(*record, offset=0).position.position

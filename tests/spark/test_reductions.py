@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from eventstore.event_types import event_type_of
 from projections import Table
-from projections.spark.events import decode
 from projections.spark.kinds import Reduction
 from tests.integration.tickets import CUSTOMERS, DECLARED, Ticket
 from tests.reference import fold_table, newest_per_key
@@ -58,13 +57,6 @@ def raw_frame(session, records):
 def rows_of(frame, table):
     found = frame.where("NOT _deleted").select(*table.columns).collect()
     return {row[0]: {c: row[c] for c in table.payload} for row in found}
-
-
-@pytest.fixture
-def decoded(request, monkeypatch):
-    """Where events are decoded: in the JVM, or without Spark's Avro jar in Python."""
-    if request.param == "in Python":
-        monkeypatch.setattr(decode, "avro_in_the_jvm", lambda: False)
 
 
 @pytest.mark.parametrize(

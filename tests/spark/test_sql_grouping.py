@@ -6,23 +6,14 @@ from decimal import Decimal
 
 import sqlalchemy as sa
 
-from projections import Environment, ProjectionGroup, Table, open_runner, rebuild, sql_view, verify
+from projections import ProjectionGroup, open_runner, rebuild, sql_view, verify
 from projections.stores.generations import drop
-from projections.stores.sqlite import SqliteTableStore
-from projections.testing.memory_log import ChangeWriter, MemoryLog
+from projections.testing.memory_log import ChangeWriter
 from projections.testing.trial import ViewTrial
+from tests.captured import captured
 
-METADATA = sa.MetaData()
-
-
-def captured(name, /, **columns):
-    others = (sa.Column(c, kind) for c, kind in columns.items())
-    model = sa.Table(name, METADATA, sa.Column("id", sa.BigInteger, primary_key=True), *others)
-    return Table.from_changelog(model, topic=f"grouping.public.{name}")
-
-
-sales = captured("sales", customer_id=sa.BigInteger, at=sa.DateTime, price=sa.Numeric(10, 2))
-customers = captured("customers", name=sa.Text)
+sales = captured("sales", "customer_id", at=sa.DateTime, price=sa.Numeric(10, 2))
+customers = captured("customers", "name")
 TABLES = {"sales": sales, "customers": customers}
 DAYS = """
     select to_date(s.AT) as day, upper(name) as buyer, count(*) as n, sum(Price) as total
@@ -64,25 +55,21 @@ def test_groups_of_days_and_names_follow_every_change(spark, tmp_path):
         assert days(trial) == {("2024-01-01", "EVE"): (1, Decimal("9.00")), ("2024-01-02", None): (1, Decimal("1.10"))}
 
 
-def test_the_rows_are_part_of_each_generation_and_go_with_it(small, tmp_path):
-    store = SqliteTableStore(tmp_path / "shop.db")
-    store.prepare()
-    environment = Environment(small, small, store, MemoryLog())
-    changes = ChangeWriter(environment.log)
+def test_the_rows_are_part_of_each_generation_and_go_with_it(local):
+    changes = ChangeWriter(local.log)
     changes.put(customers, {"id": 7, "name": "Ann"})
     changes.put(sales, sale(1, 7, "2024-01-01T10:00:00", "2.50"))
-    rebuild(environment, shop())
+    rebuild(local, shop())
     changes.put(sales, sale(2, 7, "2024-01-01T10:00:00", "2.50"))
-    with open_runner(environment, shop()) as runner:
+    with open_runner(local, shop()) as runner:
         runner.catch_up()
-    assert verify(environment, shop())["days"].equal
+    assert verify(local, shop())["days"].equal
     other = shop(2, DAYS.replace("total > 1", "total > 0"))
-    rebuild(environment, other)
-    assert len(rows_of(store)) == 2
-    assert verify(environment, other)["days"].equal
-    assert drop(store, "shop") == [1]
-    assert len(rows_of(store)) == 1
-    store.close()
+    rebuild(local, other)
+    assert len(rows_of(local.store)) == 2
+    assert verify(local, other)["days"].equal
+    assert drop(local.store, "shop") == [1]
+    assert len(rows_of(local.store)) == 1
 
 
 def rows_of(store):

@@ -9,26 +9,17 @@ import re
 import pytest
 import sqlalchemy as sa
 
-from projections import ProjectionGroup, Table, sql_view
+from projections import ProjectionGroup, sql_view
 from projections.declaring.sql_views import Query, SqlFunction
 from projections.errors import InvalidDefinition
 from projections.spark.session import small_batch_session
 from projections.spark.views.view_functions import view_columns
 from projections.testing.trial import ViewTrial
+from tests.captured import captured
 from tests.rows import each_row
 
-METADATA = sa.MetaData()
-
-
-def captured(name, /, **columns):
-    model = sa.Table(
-        name, METADATA, sa.Column("id", sa.BigInteger, primary_key=True), *(sa.Column(c, t) for c, t in columns.items())
-    )
-    return Table.from_changelog(model, topic=f"sql.public.{name}")
-
-
-orders = captured("orders", customer_id=sa.BigInteger, amount=sa.BigInteger, at=sa.DateTime)
-customers = captured("customers", boss_id=sa.BigInteger, name=sa.Text)
+orders = captured("orders", "customer_id", "amount", at=sa.DateTime)
+customers = captured("customers", "boss_id", "name")
 TABLES = {"orders": orders, "customers": customers}
 ROWS = {
     "orders": "SELECT id, id % 3 AS customer_id, id * 2 AS amount, timestamp_seconds(id * 40000) AS at FROM range(6)",

@@ -14,7 +14,6 @@ from projections.spark.views.view_functions import view_columns
 from projections.stores.behind_rows import rows_behind
 from projections.stores.explaining import drawn
 from projections.stores.opening import opened
-from projections.stores.sqlite import SqliteTableStore
 from projections.testing.memory_log import ChangeWriter, MemoryLog
 from projections.testing.trial import ViewTrial
 from tests.conformance.join_views import NAMED
@@ -323,23 +322,20 @@ some: computed for rows of one region_id. 1 rows by region_id
    └─ customers (topic shop.public.customers) by id = orders.customer_id"""
 
 
-def test_the_rows_behind_a_row_are_found_through_the_stages_which_are_drawn_without_spark(small, tmp_path):
+def test_the_rows_behind_a_row_are_found_through_the_stages_which_are_drawn_without_spark(local):
     text = "SELECT c.region_id, count(*) AS n FROM orders o JOIN customers c ON o.customer_id = c.id GROUP BY 1"
 
     def group():
         return ProjectionGroup("cut", [sql_view("some", text, tables=NAMED)])
 
-    store = SqliteTableStore(tmp_path / "cut.db")
-    store.prepare()
-    environment = Environment(small, small, store, MemoryLog())
-    changes = ChangeWriter(environment.log)
+    changes = ChangeWriter(local.log)
     changes.put(customers, {"id": 7, "full_name": "Ann", "region_id": 3})
     changes.put(orders, {"id": 1, "customer_id": 7, "amount": 5})
-    rebuild(environment, group())
-    found = rows_behind(store, group(), 1, "some", {"region_id": "3"})  # which knows the stages from the build alone
+    rebuild(local, group())
+    # It knows the stages from the build alone.
+    found = rows_behind(local.store, group(), 1, "some", {"region_id": "3"})
     assert [row.table for row in found] == ["some", "some_rows", "orders", "customers"]
-    with open_runner(environment, group()) as runner:
+    with open_runner(local, group()) as runner:
         changes.put(orders, {"id": 2, "customer_id": 7, "amount": 6})
         runner.catch_up()
-    assert "\n".join(drawn(explain(store, group(), "some"))) == DRAWN
-    store.close()
+    assert "\n".join(drawn(explain(local.store, group(), "some"))) == DRAWN

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from dataclasses import replace
 from decimal import Decimal
 
 import pytest
 
 from eventstore.event_types import event_type_of
-from projections import Environment, ProjectionGroup, Table, open_runner, rebuild, verify, view
+from projections import ProjectionGroup, Table, open_runner, rebuild, verify, view
 from projections.errors import EventsMissing, UndecodableRecord
 from projections.spark.kinds import Reduction
-from projections.stores.sqlite import SqliteTableStore
 from projections.testing.memory_log import MemoryLog
 from tests.integration.tickets import DECLARED, Ticket
 from tests.rows import each_row
@@ -52,11 +51,8 @@ def test_the_first_of_the_last_versions_without_a_gap(spark, table):
 
 
 @pytest.fixture
-def environment(small, tmp_path):
-    store = SqliteTableStore(tmp_path / "views.db")
-    store.prepare()
-    with closing(store):
-        yield Environment(small, small, store, MemoryLog(REGISTRY))
+def environment(local):
+    return replace(local, log=MemoryLog(REGISTRY))
 
 
 def append(environment, *versions):

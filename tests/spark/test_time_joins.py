@@ -18,23 +18,17 @@ from projections.errors import InvalidDefinition
 from projections.spark.views.partials import call, handed
 from projections.spark.views.view_functions import view_columns
 from projections.testing.trial import ViewTrial
+from tests.captured import captured
 from tests.integration.payments import entries_of
 from tests.rows import each_row
 from tests.spark.test_as_of import paid, rows_of
 
-METADATA = sa.MetaData()
+MOMENT = sa.DateTime(timezone=True)
 
 
-def captured(name, key, *columns, session=sa.BigInteger):
-    kinds = [sa.Column("session", session), *(sa.Column(c, sa.BigInteger) for c in columns if not c.endswith("_at"))]
-    kinds += [sa.Column(c, sa.DateTime(timezone=True)) for c in columns if c.endswith("_at")]
-    model = sa.Table(name, METADATA, sa.Column(key, sa.BigInteger, primary_key=True), *kinds)
-    return Table.from_changelog(model, topic=name)
-
-
-searches = captured("searches", "search_id", "searched_at", "term")
-clicks = captured("clicks", "click_id", "clicked_at", "page")
-visits = captured("visits", "visit_id", "visited_at", session=sa.Integer)
+searches = captured("searches", "session", "term", key=("search_id",), searched_at=MOMENT)
+clicks = captured("clicks", "session", "page", key=("click_id",), clicked_at=MOMENT)
+visits = captured("visits", key=("visit_id",), session=sa.Integer, visited_at=MOMENT)
 TABLES = {"searches": searches, "clicks": clicks, "visits": visits}
 TIMES = ("searched_at", "clicked_at")
 START = dt.datetime(2026, 3, 29, 0, 59, 59, 999_999, tzinfo=dt.UTC)  # before the hour that Berlin leaves out

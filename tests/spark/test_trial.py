@@ -18,17 +18,9 @@ from projections import ProjectionGroup, Table, on, sql_view, view
 from projections.errors import InvalidDefinition
 from projections.stores.behind_rows import rows_behind
 from projections.testing.trial import ViewsDiffer, ViewTrial
+from tests.captured import captured
 from tests.integration.payments import CUSTOMERS, Payment, received, risk_view
 from tests.integration.tickets import DECLARED, Ticket
-
-METADATA = sa.MetaData()
-
-
-def captured(name, *columns):
-    kinds = [sa.Column(c, sa.Text if c == "name" else sa.BigInteger) for c in columns]
-    model = sa.Table(name, METADATA, sa.Column("id", sa.BigInteger, primary_key=True), *kinds)
-    return Table.from_changelog(model, topic=f"shop.public.{name}")
-
 
 orders, customers = captured("orders", "customer_id", "region_id"), captured("customers", "region_id", "name")
 tickets = Table.from_events(Ticket, key="ticket_id", columns=DECLARED)
@@ -133,7 +125,7 @@ class Colour(enum.Enum):
 things = Table.from_changelog(
     sa.Table(
         "things",
-        METADATA,
+        sa.MetaData(),
         sa.Column("id", sa.Uuid, primary_key=True),
         sa.Column("price", sa.Numeric(8, 2)),
         sa.Column("day", sa.Date),

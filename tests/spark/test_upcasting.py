@@ -64,12 +64,6 @@ def rows_of(frame, table):
     return {row[table.key[0]]: {c: row[c] for c in table.payload} for row in found}
 
 
-@pytest.fixture(params=["in the JVM", "in Python"])
-def decoded(request, monkeypatch):
-    if request.param == "in Python":
-        monkeypatch.setattr(decode, "avro_in_the_jvm", lambda: False)
-
-
 @each_row("table", [DECLARED, EVOLVED], ids=["declared columns", "Python evolve"])
 def test_a_fold_reads_every_version_as_plain_python_does(small, decoded, table):
     twice = [*RECORDS, *RECORDS[:3]]

@@ -7,22 +7,14 @@ from dataclasses import replace
 import pytest
 import sqlalchemy as sa
 
-from projections import ProjectionGroup, Table, view
+from projections import ProjectionGroup, view
 from projections.declaring.views import Reference
 from projections.errors import InvalidDefinition
 from projections.spark.views.view_functions import view_columns
+from tests.captured import captured
 from tests.rows import each_row
 
-METADATA = sa.MetaData()
-
-
-def captured(name, *columns, key=("id",)):
-    kinds = [sa.Column(c, sa.BigInteger, primary_key=True) for c in key]
-    kinds += [sa.Column(c, sa.Text if c in ("name", "tags") else sa.BigInteger) for c in columns]
-    return Table.from_changelog(sa.Table(name, METADATA, *kinds), topic=name)
-
-
-orders = captured("orders", "customer_id", "payer_id", "place_a", "place_b", "amount", "tags")
+orders = captured("orders", "customer_id", "payer_id", "place_a", "place_b", "amount", tags=sa.Text)
 customers = captured("customers", "region_id", "name")
 profiles = captured("profiles", "name")
 regions = captured("regions", "name")

@@ -17,17 +17,7 @@ from cdc.transforms import Filter, Mask, TopicMatches
 from eventstore.errors import InvalidIdentifier
 from tests.errors import raises
 from tests.rows import each_row
-from tests.unit.cdc.declared import (
-    REFERENCE,
-    checkpoint,
-    custom,
-    heartbeat,
-    mariadb,
-    mirror,
-    mysql,
-    outbox,
-    postgres,
-)
+from tests.unit.cdc.declared import REFERENCE, checkpoint, custom, heartbeat, mariadb, mirror, mysql, outbox, postgres
 
 LOGIN = f'host = "db"\nuser = "shop_cdc"\npassword = "{REFERENCE}"\ntopic_prefix = "shop"\n'
 HISTORY = 'history_bootstrap_servers = "kafka:9092"\n'

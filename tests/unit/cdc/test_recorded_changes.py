@@ -178,19 +178,9 @@ def test_with_full_identity_such_an_array_is_there_after_an_update_of_another_co
     assert updated.after["ratios"] == [float(n) for n in range(1, 301)]
 
 
-WHOLE = Table(
-    "whole_before",
-    MetaData(),
-    Column("id", Integer, primary_key=True),
-    Column("name", Text, nullable=False),
-    Column("amount", Numeric(12, 2)),
-    Column("notes", Text),
-)
-
-
 @pytest.fixture(params=ENCODINGS)
 def whole(request: pytest.FixtureRequest) -> list[ChangeEvent]:
-    return changes(recordings()[request.param], WHOLE, traps.WHOLE, full_identity=True)
+    return changes(recordings()[request.param], traps.MODEL, traps.WHOLE, full_identity=True)
 
 
 def test_what_happened_is_told_in_its_order(whole: list[ChangeEvent]) -> None:
@@ -248,14 +238,14 @@ def test_a_row_s_change_is_no_message_and_a_message_no_row_s_change() -> None:
     with pytest.raises(UndecodableChange, match="is no message"):
         decode_message(change or b"", offset=0)
     with pytest.raises(UndecodableChange, match="decode_message"):
-        ChangeDecoder(WHOLE).decode(key, message, offset=0)
+        ChangeDecoder(traps.MODEL).decode(key, message, offset=0)
 
 
 def test_avro_without_a_registry_is_refused_with_the_remedy() -> None:
     key, value = recordings()["avro-adaptive"].topics[traps.WHOLE][0]
 
     with pytest.raises(UndecodableChange, match=r"schemas=ConfluentRegistry"):
-        ChangeDecoder(WHOLE).decode(key, value, offset=0)
+        ChangeDecoder(traps.MODEL).decode(key, value, offset=0)
 
 
 # ---- Places of changes in MySQL's log. Built from the schema that Debezium documents, for logs that no recording has
