@@ -8,6 +8,8 @@ from eventstore import Aggregate, command, event
 class Order(Aggregate):
     """An order of one article."""
 
+    sku: str = ""
+
     @event
     class Placed:
         sku: str
@@ -19,6 +21,9 @@ class Order(Aggregate):
     @command
     def place(self, *, sku: str) -> None:
         self.emit(self.Placed(sku=sku))
+
+    def on_placed(self, event: Placed) -> None:
+        self.sku = event.sku
 
 
 PLACED = Order.Placed(sku="tea")

@@ -51,6 +51,12 @@ def new_url(database_kind: str, request: pytest.FixtureRequest, tmp_path: Path) 
 
 
 @pytest.fixture
+def url(new_url: Callable[[], str]) -> str:
+    """The URL of an empty database."""
+    return new_url()
+
+
+@pytest.fixture
 def opened(new_url: Callable[[], str]) -> Iterator[Callable[..., SqlEventStore]]:
     """A function that opens a new event store with its tables."""
     from eventstore import SqlEventStore
@@ -74,10 +80,16 @@ def shops(opened: Callable[..., SqlEventStore]) -> Callable[..., Any]:
 
 
 @pytest.fixture
-def store(new_url: Callable[[], str]) -> Iterator[TableStore]:
+def shop(shops: Callable[..., Any]) -> Any:
+    """A shop of the process that its module has."""
+    return shops()
+
+
+@pytest.fixture
+def store(url: str) -> Iterator[TableStore]:
     """An empty table store."""
     from projections.stores.opening import open_table_store
 
-    with closing(open_table_store(new_url())) as opened:
+    with closing(open_table_store(url)) as opened:
         opened.prepare()
         yield opened

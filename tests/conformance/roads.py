@@ -14,14 +14,7 @@ from eventstore import SqlEventStore, Subscriber, Subscription, open_subscriber
 from eventstore.kafka.consumer import read_schemas
 from projections import Environment, branch_source
 from projections.spark.session import small_batch_session
-from tests.conformance.kiosk import (
-    CUSTOMERS,
-    METADATA,
-    KioskArticle,
-    KioskOrder,
-    customers,
-    order_branches,
-)
+from tests.conformance.kiosk import CUSTOMERS, METADATA, KioskArticle, KioskOrder, customers, order_branches
 from tests.connectors import delete_connectors
 
 

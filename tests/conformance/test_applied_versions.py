@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,24 +13,11 @@ import sqlalchemy as sa
 from eventstore.errors import InvalidIdentifier
 from projections import AppliedVersions
 from projections.errors import InvalidDefinition, NoServingGeneration, NotYetApplied
-from projections.stores.opening import open_table_store
 from tests.conformance.ticket_batches import COLUMNS, GROUP, batch, served, stage_ticket
 
 pytestmark = pytest.mark.postgres_in_faults
 
 SOON = {"timeout": 0.05}
-
-
-@pytest.fixture
-def url(new_url):
-    return new_url()
-
-
-@pytest.fixture
-def store(url):
-    with closing(open_table_store(url)) as opened:
-        opened.prepare()
-        yield opened
 
 
 @pytest.fixture

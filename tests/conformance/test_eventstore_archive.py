@@ -11,14 +11,9 @@ from sqlalchemy import Connection, literal_column, select
 from eventstore import ANY, Dispatcher, SqlEventStore, StreamAppend
 from eventstore.backends.sql import writing
 from eventstore.backends.sql.reading import Reader
-from eventstore.errors import (
-    InvalidIdentifier,
-    StoreUnavailable,
-    StreamArchived,
-    WrongExpectedVersion,
-)
+from eventstore.errors import InvalidIdentifier, StoreUnavailable, StreamArchived, WrongExpectedVersion
 from eventstore.snapshots import AggregateSnapshot
-from tests.conformance.test_eventstore_deletion import Note
+from tests.notes import Note
 
 pytestmark = pytest.mark.postgres_in_faults
 

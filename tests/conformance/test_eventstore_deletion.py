@@ -10,26 +10,13 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from eventstore import ANY, Aggregate, Dispatcher, Position, command, event
+from eventstore import ANY, Dispatcher, Position
 from eventstore.backends.sql import writing
 from eventstore.errors import ImportConflict, StreamDeleted
 from eventstore.snapshots import AggregateSnapshot
+from tests.notes import Note, written
 
 pytestmark = pytest.mark.postgres_in_faults
-
-
-class Note(Aggregate):
-    @event
-    class Written:
-        text: str
-
-    @command
-    def write(self, text: str) -> None:
-        self.emit(self.Written(text=text))
-
-
-def written(*texts):
-    return [Note.Written(text=text) for text in texts]
 
 
 @pytest.fixture

@@ -17,11 +17,12 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import inspect, make_url
 
-from eventstore import ANY, Aggregate, SqlEventStore, event
+from eventstore import ANY, SqlEventStore
 from eventstore.backends.sql import models
 from eventstore.backends.sql.models import MIGRATIONS, NEWEST, migrate
 from eventstore.errors import StoreNotPrepared
 from tests.errors import raises
+from tests.notes import Note
 
 pytestmark = pytest.mark.both_databases
 
@@ -34,17 +35,6 @@ def upgrade():
     op.create_table("half", sa.Column("done", sa.Integer))
     op.execute("select no_such_column from events")
 """
-
-
-class Note(Aggregate):
-    @event
-    class Written:
-        text: str
-
-
-@pytest.fixture
-def url(new_url):
-    return new_url()
 
 
 @pytest.fixture

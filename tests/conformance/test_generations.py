@@ -9,13 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 from projections import ProjectionGroup, diff
-from projections.errors import (
-    DefinitionChanged,
-    NotComparable,
-    ProjectionError,
-    RunAlreadyActive,
-    RunRetired,
-)
+from projections.errors import DefinitionChanged, NotComparable, ProjectionError, RunAlreadyActive, RunRetired
 from projections.lifecycle.between_batches import Standing
 from projections.stores import comparison, runs
 from projections.stores.generations import drop, hold, newest, pause, rebuilding, refuse_changed, resume
@@ -152,9 +146,8 @@ def test_a_changed_definition_under_a_version_that_has_served_is_refused(store):
         refuse_changed(store, changed, other)
     with store.transaction() as connection:
         runs._update(connection, state.run, fingerprint="another")
-    with pytest.raises(DefinitionChanged) as caught:
+    with raises(DefinitionChanged, remedy="write version=2"):
         refuse_changed(store, changed, COLUMNS)
-    assert "write version=2" in caught.value.remedy
     refuse_changed(store, NEWER, COLUMNS)
 
 

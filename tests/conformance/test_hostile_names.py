@@ -23,14 +23,7 @@ from eventstore import (
 )
 from eventstore.backends.sql.models import Tables
 from eventstore.errors import InvalidIdentifier, UnsupportedBackend
-from eventstore.identifiers import (
-    StreamName,
-    check_category,
-    check_source,
-    check_subject,
-    check_topic,
-    check_type_name,
-)
+from eventstore.identifiers import StreamName, check_category, check_source, check_subject, check_topic, check_type_name
 from eventstore.topics import event_topic
 from tests.hostile_names import HOSTILE
 

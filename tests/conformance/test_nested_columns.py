@@ -13,13 +13,7 @@ from sqlalchemy import Table as SqlTable
 
 from cdc.changes.rules import UNAVAILABLE
 from eventstore import Aggregate, event
-from projections import (
-    ProjectionGroup,
-    Table,
-    on,
-    sql_view,
-    view,
-)
+from projections import ProjectionGroup, Table, on, sql_view, view
 from projections import field as column
 from projections.declaring.binding import check
 from projections.declaring.views import Reference

@@ -16,7 +16,6 @@ from eventstore.errors import InvalidEventData
 from eventstore.processes.errors import ProcessVersionMissing, StepFailed
 from eventstore.scheduling import Schedule
 from tests.conformance.process_shop import (
-    Counted,
     Counting,
     Family,
     Former,
@@ -28,21 +27,16 @@ from tests.conformance.process_shop import (
     Reminder,
     Shop,
 )
+from tests.notes import Note
 from tests.unit.eventstore.fulfilment import Fulfilment, Item, Order
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.postgres_in_faults
 
 
-@pytest.fixture
-def shop(shops):
-    return shops()
-
-
 @pytest.mark.both_databases
 def test_a_process_runs_from_its_start_to_its_end(shop):
-    shop.stock(5)
-    shop.place("o1", quantity=2)
+    shop.begin(stock=5, quantity=2)
     shop.work()
     shop.pay("o1")
     shop.work()
@@ -55,8 +49,7 @@ def test_a_process_runs_from_its_start_to_its_end(shop):
 
 
 def test_its_stream_gives_back_its_state_at_every_step(shop):
-    shop.stock(1)
-    shop.place("o1")
+    shop.begin(stock=1)
     shop.work()
     loaded = shop.dispatcher.load(Fulfilment, "o1")
     assert (loaded.amount, loaded.reserved, loaded.standing.status) == (Decimal(9), True, "running")
@@ -75,18 +68,21 @@ def test_overdue_timers_fire_once_each_in_the_order_of_their_times(shops):
     assert fired == ["reminder-early", "reminder-middle", "reminder-late"]
 
 
+def noted(shop, stream):
+    return [int(event.data["text"]) for event in shop.store.read_stream(stream)]
+
+
 @pytest.mark.both_databases
 def test_what_is_decided_at_one_moment_is_done_in_the_order_of_its_declaration(shops):
     shop = shops(Counting)
     shop.place("o1", quantity=9)
     later = Schedule(shop.store, clock=lambda: shop.now).after(timedelta(minutes=2))
     for number in range(9):
-        later.send("alone", Counted.note, what=number)
+        later.send("alone", Note.write, text=str(number))
     shop.work()
     shop.pass_time(minutes=5)
     shop.work()
-    assert [event.data["what"] for event in shop.store.read_stream("counted-out")] == [*range(9)]
-    assert [event.data["what"] for event in shop.store.read_stream("counted-alone")] == [*range(9)]
+    assert [noted(shop, "note-out"), noted(shop, "note-alone")] == [[*range(9)]] * 2
     assert [name for name, _ in shop.steps("o1")] == ["order.placed", *"edcba"]
 
 
@@ -98,7 +94,7 @@ def test_an_instance_with_many_commands_holds_up_no_other(shops):
     shop.deliver()
     first = shop.worker(batch=10).run_once()
     assert first.commands == 10
-    by_sender = Counter(event.metadata.correlation_id for event in shop.store.read_stream("counted-out"))
+    by_sender = Counter(event.metadata.correlation_id for event in shop.store.read_stream("note-out"))
     assert sorted(by_sender.values()) == [1, 9]
 
 
@@ -109,7 +105,7 @@ def test_what_is_due_after_the_year_9999_is_never_due_and_cannot_be_scheduled(sh
     shop.work()
     shop.pass_time(days=365_000)
     shop.work()
-    assert [event.data["what"] for event in shop.store.read_stream("counted-out")] == [2]
+    assert noted(shop, "note-out") == [2]
     assert shop.rows("factfold_scheduled") == 2
     schedule = Schedule(shop.store, clock=lambda: shop.now)
     for refused in (schedule.after, schedule.after(timedelta(1)).expiring):
@@ -140,8 +136,7 @@ def test_a_worker_that_dies_anywhere_repeats_nothing_and_loses_nothing(shops):
 
 def dies_at(monkeypatch, step, call, shop):
     """Whether a worker died behind the call of that number of a step, and all was well in the end."""
-    shop.stock(5)
-    shop.place("o1", quantity=2)
+    shop.begin(stock=5, quantity=2)
     crashes = crash_at(monkeypatch, step, call)
     for _ in range(3):
         surviving(crashes, shop.deliver)
@@ -196,8 +191,7 @@ def surviving(crashes, work):
 
 
 def test_a_failing_compensation_is_listed_as_stuck_and_retried_by_hand(shop):
-    shop.stock(5)
-    shop.place("o1", quantity=2)
+    shop.begin(stock=5, quantity=2)
     shop.work()
     shop.send("tea", Item.close)
     shop.pass_time(minutes=31)
@@ -233,8 +227,7 @@ def test_a_payment_before_its_order_waits_for_it(shop):
 
 def test_a_command_that_expired_is_not_sent_and_its_process_hears_so(shops):
     shop = shops(Hurried)
-    shop.stock(5)
-    shop.place("o1")
+    shop.begin(stock=5)
     shop.deliver()
     shop.pass_time(minutes=2)
     shop.worker().drain()

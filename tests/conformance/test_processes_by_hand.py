@@ -23,11 +23,6 @@ pytestmark = pytest.mark.postgres_in_faults
 AGES = timedelta(days=9)
 
 
-@pytest.fixture
-def shop(shops):
-    return shops()
-
-
 class Parcel(Aggregate):
     mood = "fine"
     asleep = threading.Event()
@@ -144,8 +139,7 @@ def test_instances_that_wait_for_a_timer_take_no_place_in_the_list_of_stuck_ones
 
 
 def test_a_cancellation_while_it_compensates_withdraws_no_compensation(shop):
-    shop.stock(5)
-    shop.place("o1")
+    shop.begin(stock=5)
     shop.work()
     shop.processes.cancel("fulfilment", "o1")
     with pytest.raises(ProcessError, match="fulfilment 'o1' is compensating already"):
@@ -298,8 +292,7 @@ class Patient(Process, sends=[Item]):
 
 def test_a_delayed_command_expires_after_its_delay(shops):
     shop = shops(Patient)
-    shop.stock(5)
-    shop.place("o1")
+    shop.begin(stock=5)
     shop.deliver()
     shop.pass_time(minutes=64)
     shop.worker().drain()
@@ -331,8 +324,7 @@ def test_two_retries_undo_a_step_once(shops):
 
 def test_an_event_that_comes_again_after_its_inbox_row_was_deleted_sends_nothing_again(shops):
     shop = shops(Fulfilment)
-    shop.stock(5)
-    shop.place("o1")
+    shop.begin(stock=5)
     shop.work()
     shop.pay("o1")
     shop.work()
@@ -389,8 +381,7 @@ class Fan(Process, sends=[Item]):
 
 def test_the_steps_of_many_commands_do_not_grow_with_their_square_and_are_undone_the_last_first(shops):
     shop = shops(Fan)
-    shop.stock(MANY)
-    shop.place("o1")
+    shop.begin(stock=MANY)
     shop.work()
     shop.processes.cancel("fan", "o1")
     shop.worker().drain()
@@ -420,8 +411,7 @@ def paid_often(version):
 
 def test_compensations_outlast_steps_that_record_none_and_two_migrations(shops):
     shop = shops(paid_often(1))
-    shop.stock(1)
-    shop.place("o1")
+    shop.begin(stock=1)
     shop.work()
     for version in (2, 3):
         shop.send(f"p{version}", Payment.receive, order_id="o1", amount=Decimal(9))

@@ -15,23 +15,11 @@ from eventstore.errors import InvalidEventData, SubscriptionError
 from eventstore.processes.errors import ProcessError, StepFailed
 from eventstore.processes.running import open_process
 from eventstore.scheduling import Schedule
-from tests.conformance.process_shop import (
-    NOON,
-    Broken,
-    Exploding,
-    Picky,
-    Reminder,
-    explode,
-)
+from tests.conformance.process_shop import NOON, Broken, Exploding, Picky, Reminder, explode
 from tests.errors import raises
 from tests.unit.eventstore.fulfilment import Fulfilment, Order
 
 pytestmark = pytest.mark.postgres_in_faults
-
-
-@pytest.fixture
-def shop(shops):
-    return shops()
 
 
 def test_a_timer_that_nobody_can_read_is_set_aside_and_the_others_go_on(shops):
@@ -61,16 +49,22 @@ def test_a_handler_that_raises_leaves_nothing_behind(shops):
     assert shop.rows("factfold_processes") == 0
 
 
-@pytest.mark.both_databases
-def test_a_timer_whose_handler_raises_is_tried_again_then_set_aside_and_can_be_retried(shops):
-    shop = shops(Reminder)
-    for order, sku in (("o1", "10"), ("o2", "raise")):
+def reminded(shop, **orders):
+    """Place orders and let their timers be due, as often as a worker tries one."""
+    for order, sku in orders.items():
         shop.send(order, Order.place, sku=sku, quantity=1, amount=Decimal(1))
     shop.deliver()
     worker = shop.worker()
-    for _ in range(12):
+    for _ in range(20):
         shop.pass_time(minutes=30)
         worker.run_once()
+    return worker
+
+
+@pytest.mark.both_databases
+def test_a_timer_whose_handler_raises_is_tried_again_then_set_aside_and_can_be_retried(shops):
+    shop = shops(Reminder)
+    worker = reminded(shop, o1="10", o2="raise")
     assert shop.steps("o1")[-1] == ("remind", "running")
     stuck = shop.processes.show("reminder", "o2")
     assert "remind was set aside: ZeroDivisionError" in stuck.problem
@@ -126,21 +120,14 @@ def test_a_second_start_is_not_tried_again_and_says_what_to_do(shop):
 
 def test_a_step_that_no_stream_takes_is_set_aside_and_the_others_of_its_batch_are_taken(shops):
     shop = shops(Reminder)
-    for order, sku in (("o1", "10"), ("o2", "large"), ("o3", "10")):
-        shop.send(order, Order.place, sku=sku, quantity=1, amount=Decimal(1))
-    shop.deliver()
-    worker = shop.worker()
-    for _ in range(20):
-        shop.pass_time(minutes=30)
-        worker.run_once()
+    reminded(shop, o1="10", o2="large", o3="10")
     assert [shop.steps(order)[-1][0] for order in ("o1", "o2", "o3")] == ["remind", "order.placed", "remind"]
     assert "remind was set aside" in shop.processes.show("reminder", "o2").problem
 
 
 @pytest.mark.both_databases
 def test_a_compensation_waits_for_a_step_that_is_being_sent_and_then_undoes_it(shop):
-    shop.stock(5)
-    shop.place("o1")
+    shop.begin(stock=5)
     shop.deliver()
     sending, go_on = threading.Event(), threading.Event()
 

@@ -139,13 +139,18 @@ def test_a_change_of_a_referenced_row_reaches_the_rows_that_point_to_it(store):
     assert sliced(store, layout, "customers") == []
 
 
+def stored(store, layout, *columns):
+    """What the state of the customers has in these columns."""
+    state = layout.tables["customers"].state
+    with store.transaction() as connection:
+        return connection.execute(sa.select(*(state.c[name] for name in columns))).all()
+
+
 def test_a_row_that_is_older_than_the_stored_one_changes_nothing(store):
     run, layout = served(store)
     batch(store, run, layout, lambda: stage_customer(store, layout, 20), to=1)
     batch(store, run, layout, lambda: stage_customer(store, layout, 10, deleted=True), to=2)
-    with store.transaction() as connection:
-        state = layout.tables["customers"].state
-        assert connection.execute(sa.select(state.c["_pos"], state.c["_deleted"])).all() == [(20, False)]
+    assert stored(store, layout, "_pos", "_deleted") == [(20, False)]
 
 
 def test_a_row_that_is_older_than_the_stored_one_reaches_no_view(store):
@@ -161,8 +166,7 @@ def test_a_value_that_a_change_leaves_out_stays_as_it_was_and_is_missed_where_no
         batch(store, run, layout, lambda: stage_customer(store, layout, 5, note=None), to=1)
     batch(store, run, layout, lambda: stage_customer(store, layout, 10, note="kept"), to=1)
     batch(store, run, layout, lambda: stage_customer(store, layout, 20, note=None), to=2)
-    with store.transaction() as connection:
-        assert connection.scalar(sa.select(layout.tables["customers"].state.c.note)) == "kept"
+    assert stored(store, layout, "note") == [("kept",)]
 
 
 def test_a_value_of_another_life_of_the_source_is_not_taken(store):
@@ -172,8 +176,7 @@ def test_a_value_of_another_life_of_the_source_is_not_taken(store):
         batch(store, run, layout, lambda: stage_customer(store, layout, 20, note=None, epoch=1), to=2)
     batch(store, run, layout, lambda: stage_customer(store, layout, 5, note="of the second", epoch=1), to=2)
     batch(store, run, layout, lambda: stage_customer(store, layout, 6, note=None, epoch=1), to=3)
-    with store.transaction() as connection:
-        assert connection.scalar(sa.select(layout.tables["customers"].state.c.note)) == "of the second"
+    assert stored(store, layout, "note") == [("of the second",)]
 
 
 def test_a_text_with_a_nul_is_kept_or_refused_by_name(store):
@@ -185,8 +188,7 @@ def test_a_text_with_a_nul_is_kept_or_refused_by_name(store):
     )
     with kept:
         batch(store, run, layout, lambda: stage_customer(store, layout, 10, note="a\0b"), to=1)
-        with store.transaction() as connection:
-            assert connection.scalar(sa.select(layout.tables["customers"].state.c.note)) == "a\0b"
+        assert stored(store, layout, "note") == [("a\0b",)]
     batch(store, run, layout, lambda: stage_customer(store, layout, 20), to=2, start=store.progress(run)["ticket"][0])
 
 
@@ -201,9 +203,7 @@ def test_a_tombstone_alone_deletes_at_the_position_of_the_stored_row(store):
             connection.execute(sa.update(staged).values({"_pos": None, "_epoch": None, "_offset": 99}))
 
     batch(store, run, layout, stage_tombstone, to=2)
-    with store.transaction() as connection:
-        state = layout.tables["customers"].state
-        assert connection.execute(sa.select(state.c["_pos"], state.c["_deleted"])).all() == [(10, True)]
+    assert stored(store, layout, "_pos", "_deleted") == [(10, True)]
 
 
 def test_a_missing_version_is_seen(store):

@@ -12,9 +12,8 @@ import sqlalchemy as sa
 from playwright.sync_api import expect
 
 from docs.chromium import EXECUTABLE, NOT_FOUND, REMEDY, chromium
-from eventstore import Dispatcher, SqlEventStore, Subscriber, subscription
+from eventstore import Dispatcher, SqlEventStore, subscription
 from eventstore.backends.sql.database import Database
-from eventstore.backends.sql.source import StoreSource
 from eventstore.processes.engine import ProcessEngine
 from eventstore.scheduling import Schedule
 from eventstore.store import Metadata
@@ -25,6 +24,7 @@ from factfold.console.sources import Sources
 from tests.unit.console.conftest import TEASHOP
 from tests.unit.console.stub_connect import StubConnect, connect_worker
 from tests.unit.console.teashop import SCRIPT, Order, Payment, fill
+from tests.unit.eventstore.handlers import deliver_stored
 
 pytestmark = pytest.mark.skipif(EXECUTABLE is None, reason=f"{NOT_FOUND}: {REMEDY}")
 NARROW, WIDE = 400, 1280
@@ -50,8 +50,7 @@ def fill_busily(path) -> None:
     with SqlEventStore(f"sqlite:///{path}") as store:
         shop = Dispatcher(store)
         shop.with_metadata(Metadata(correlation_id="talk")).send_or_raise("o3", Order.place, customer_id=7, quantity=2)
-        with Subscriber(cook, StoreSource(store, cook, category="order"), engine=store.engine) as subscriber:
-            subscriber.run_once(timeout=0)
+        deliver_stored(store, cook, category="order")
         with Database(store.engine, store.tables).writing() as tx:
             events = list(store.read_stream("order-o1", to_version=0))
             ProcessEngine(store, [Payment]).take_events(tx, events, now=events[0].time)

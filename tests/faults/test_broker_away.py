@@ -12,7 +12,6 @@ import structlog.testing
 from eventstore import Restarts, run_subscription
 from eventstore.errors import KafkaError
 from eventstore.kafka.consumer import read_range
-from projections import rebuild
 from projections.declaring.branches import Branches
 from sample_app.background import Background
 from tests.integration import payment_branches
@@ -22,8 +21,7 @@ from tests.integration.log_writer import LogWriter
 from tests.integration.payments_of_every_kind import Payment
 from tests.integration.payments_topic import PaymentsTopic
 from tests.integration.router_process import RouterProcess
-from tests.integration.ticket_history import TicketHistory, assert_views_as_expected, view_rows
-from tests.integration.tickets import CUSTOMERS, REGIONS, Ticket, ticket_group
+from tests.integration.ticket_history import assert_views_as_expected, rebuilt_tickets, view_rows
 from tests.waiting import wait_until
 
 KILLS = 5
@@ -32,10 +30,7 @@ pytestmark = pytest.mark.faults  # each failure is waited for
 
 def test_an_idle_runner_outwaits_a_broker_that_is_killed_again_and_again(environment, stack):
     env = environment()
-    writer = LogWriter(env.log.settings, Ticket, CUSTOMERS, REGIONS)
-    group, history = ticket_group(writer), TicketHistory(writer, 5)
-    writer.send(history.step())
-    rebuild(env, group)
+    writer, group, history = rebuilt_tickets(env)
     with followed(env, group, policy=Restarts(limit=1_000, first=0.1, longest=0.5)) as (follower, goes_on):
         for _ in range(KILLS):
             seen = follower.restarts

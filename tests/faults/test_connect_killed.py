@@ -26,13 +26,7 @@ from eventstore.kafka.consumer import read_range
 from eventstore.topics import TopicRecord, schemas_topic
 from factfold.stack import connect as worker
 from projections import ProjectionGroup, Table, open_runner, rebuild, view
-from tests.faults.parcel_load import (
-    PARCELS,
-    ParcelLoad,
-    changes_in,
-    lost_and_repeated,
-    newest_rows,
-)
+from tests.faults.parcel_load import PARCELS, ParcelLoad, changes_in, lost_and_repeated, newest_rows
 from tests.integration.conftest import Captured
 from tests.waiting import wait_until
 

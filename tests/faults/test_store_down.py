@@ -9,11 +9,9 @@ import time
 
 import pytest
 
-from projections import rebuild, verify
+from projections import verify
 from tests.integration.following import followed
-from tests.integration.log_writer import LogWriter
-from tests.integration.ticket_history import TicketHistory, assert_views_as_expected
-from tests.integration.tickets import CUSTOMERS, REGIONS, Ticket, ticket_group
+from tests.integration.ticket_history import assert_views_as_expected, rebuilt_tickets
 from tests.waiting import wait_until
 
 DOWN = 60.0
@@ -22,10 +20,7 @@ pytestmark = pytest.mark.faults  # the store is down for a minute
 
 def test_a_database_that_is_down_for_a_minute_is_outwaited_and_nothing_is_lost(environment, stack):
     env = environment()
-    writer = LogWriter(env.log.settings, Ticket, CUSTOMERS, REGIONS)
-    group, history = ticket_group(writer), TicketHistory(writer, 5)
-    writer.send(history.step())
-    rebuild(env, group)
+    writer, group, history = rebuilt_tickets(env)
     with followed(env, group) as (follower, goes_on):
         stack.stop("postgres")
         try:

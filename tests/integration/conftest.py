@@ -12,15 +12,7 @@ import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from sqlalchemy import Engine, create_engine
 
-from cdc import (
-    ConnectClient,
-    OutboxSource,
-    PostgresSource,
-    delete_connector,
-    drop_slot,
-    prepare_source,
-    write_secrets,
-)
+from cdc import ConnectClient, OutboxSource, PostgresSource, delete_connector, drop_slot, prepare_source, write_secrets
 from eventstore import RegistrySettings
 from eventstore.errors import TopicMissing
 from eventstore.kafka import ConfluentRegistry
@@ -36,6 +28,7 @@ if TYPE_CHECKING:
     from typer.testing import Result
 
     from factfold.stack import LocalStack
+    from projections import Environment
 
 
 @dataclass
@@ -116,6 +109,12 @@ def payments(settings: Settings) -> PaymentsTopic:
 def url(database: Callable[[], str]) -> str:
     """The URL of an empty database."""
     return database()
+
+
+@pytest.fixture
+def env(environment: Callable[..., Environment]) -> Environment:
+    """A projection environment with an empty database of views."""
+    return environment()
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from cdc.source.signals import Signals
 from eventstore import RegistrySettings, Settings
 from eventstore.kafka import ConfluentRegistry
 from eventstore.kafka.admin import ensure_topics
-from eventstore.topics import TopicRecord, schemas_topic
+from eventstore.topics import schemas_topic
 from projections import Environment, ProjectionGroup, Table, rebuild, verify, view
 from projections.spark.reading.kafka_source import KafkaLog
 from projections.spark.session import small_batch_session
@@ -109,14 +109,7 @@ def rows(database: Captured, relation: str, *names: str) -> list[tuple[Any, ...]
         return [tuple(row) for row in found]
 
 
-def test_views_show_what_the_source_has_under_other_names(
-    shop: Any,
-    views: Environment,
-    settings: Settings,
-    connect: ConnectClient,
-    records_of: Callable[..., list[TopicRecord]],
-    registry: ConfluentRegistry,
-) -> None:
+def test_views_show_what_the_source_has_under_other_names(shop, views, settings, connect, records_of, registry):
     database, source, table = shop
     group = group_over(table)
     records_of(source.topics[0], count=1)

@@ -86,7 +86,7 @@ def keys(*numbers: int) -> tuple[tuple[str], ...]:
     return tuple((str(number),) for number in numbers)
 
 
-def test_a_table_that_a_runner_follows_is_equal_to_its_source(shop: Shop) -> None:
+def test_a_table_that_a_runner_follows_is_equal_to_its_source(shop):
     (found,) = shop.compare(tables=["public.by_hand"])
     assert (found.table, found.source_rows, found.equal) == ("public.by_hand", 40, True)
 
@@ -99,9 +99,7 @@ FAULTS = {
 
 
 @each_row("table", FAULTS)
-def test_what_a_change_of_the_schema_leaves_wrong_is_found_and_repaired(
-    shop: Shop, signals: Signals, table: str
-) -> None:
+def test_what_a_change_of_the_schema_leaves_wrong_is_found_and_repaired(shop, signals, table):
     statement, wrong, columns = FAULTS[table]
     shop.database.run(statement)
     (found,) = shop.compare(tables=[f"public.{table}"])
@@ -112,7 +110,7 @@ def test_what_a_change_of_the_schema_leaves_wrong_is_found_and_repaired(
     assert shop.compare(tables=[f"public.{table}"])[0].equal
 
 
-def test_rows_that_were_deleted_from_the_state_by_hand_are_found_and_repaired(shop: Shop, signals: Signals) -> None:
+def test_rows_that_were_deleted_from_the_state_by_hand_are_found_and_repaired(shop, signals):
     state = '"{0}".state_by_hand'
     shop.in_state(f"DELETE FROM {state} WHERE id IN (5, 25)")
     shop.in_state(f"UPDATE {state} SET _deleted = true WHERE id IN (6, 26)")
@@ -123,13 +121,13 @@ def test_rows_that_were_deleted_from_the_state_by_hand_are_found_and_repaired(sh
     assert (repaired.equal, repaired.repaired) == (True, 6)
 
 
-def test_a_row_that_is_changed_after_its_correction_was_written_shows_the_change(shop: Shop, signals: Signals) -> None:
+def test_a_row_that_is_changed_after_its_correction_was_written_shows_the_change(shop, signals):
     shop.database.run("UPDATE by_hand SET name = 'later' WHERE id IN (7, 25, 27)", "DELETE FROM by_hand WHERE id = 26")
     (found,) = shop.compare(tables=["public.by_hand"])
     assert (found.source_rows, found.equal) == (39, True)
 
 
-def test_what_the_source_does_while_a_repair_is_on_its_way_wins_over_the_repair(shop: Shop, signals: Signals) -> None:
+def test_what_the_source_does_while_a_repair_is_on_its_way_wins_over_the_repair(shop, signals):
     both = ["public.by_hand", "public.truncated"]
     shop.database.run("INSERT INTO truncated VALUES (50, 'first')")
     assert shop.compare(tables=both)[1].equal
@@ -149,7 +147,7 @@ def test_what_the_source_does_while_a_repair_is_on_its_way_wins_over_the_repair(
     shop.database.run("DELETE FROM truncated")
 
 
-def test_rows_that_writers_change_meanwhile_are_no_differences(shop: Shop) -> None:
+def test_rows_that_writers_change_meanwhile_are_no_differences(shop):
     stop = threading.Event()
 
     def write() -> None:
@@ -172,9 +170,7 @@ def test_rows_that_writers_change_meanwhile_are_no_differences(shop: Shop) -> No
     assert shop.compare(tables=["public.by_hand"])[0].equal
 
 
-def test_the_command_tells_what_differs_and_repairs_it(
-    shop: Shop, cdc_of: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_tells_what_differs_and_repairs_it(shop, cdc_of, monkeypatch):
     monkeypatch.setenv("FACTFOLD_VIEWS_URL", shop.views_url)
     monkeypatch.setenv("FACTFOLD_KAFKA__BOOTSTRAP_SERVERS", shop.settings.kafka.bootstrap_servers)
     command = cdc_of(shop.database, source=shop.source, views=shop.group)
@@ -188,13 +184,13 @@ def test_the_command_tells_what_differs_and_repairs_it(
     assert (repaired.exit_code, json.loads(repaired.stdout)["repaired"]) == (0, 1)
 
 
-def test_a_rebuild_from_the_corrected_topics_gives_what_was_repaired(shop: Shop) -> None:
+def test_a_rebuild_from_the_corrected_topics_gives_what_was_repaired(shop):
     rebuild(shop.environment, shop.group)
     found = {one.table: (one.missing, one.extra, one.differing) for one in shop.compare()}
     assert found == {f"public.{name}": ((), (), ()) for name in TABLES}
 
 
-def test_a_state_whose_runner_stands_still_is_said_to_be_behind(shop: Shop) -> None:
+def test_a_state_whose_runner_stands_still_is_said_to_be_behind(shop):
     shop.environment.store.set_paused(shop.group.name, paused=True)
     shop.database.run("UPDATE by_hand SET name = 'unseen'")
     with raises(
@@ -237,7 +233,7 @@ def every_type_shop(
     return Shop(database, source, settings, views, group)
 
 
-def test_a_value_of_every_type_is_equal_in_the_source_and_in_the_state(every_type_shop: Shop) -> None:
+def test_a_value_of_every_type_is_equal_in_the_source_and_in_the_state(every_type_shop):
     (found,) = every_type_shop.compare()
     assert found.not_compared == {}
     assert found.differing_columns == {}
@@ -245,7 +241,7 @@ def test_a_value_of_every_type_is_equal_in_the_source_and_in_the_state(every_typ
     assert found.equal
 
 
-def test_a_column_of_every_type_is_held_against_the_source(every_type_shop: Shop) -> None:
+def test_a_column_of_every_type_is_held_against_the_source(every_type_shop):
     names = [case.name for case in COLUMNS]
     nothing = ", ".join(f'"{name}" = NULL' for name in names)
     every_type_shop.in_state(f'UPDATE "{{0}}".state_types SET {nothing} WHERE id = 1')
@@ -317,9 +313,7 @@ def insert_keyed(table: str, condition: str) -> str:
 
 
 @first_of("table", "text", *sorted({*KEYS} - {"text"}), "pairs", indirect=False)
-def test_rows_are_found_and_repaired_by_keys_of_every_type(
-    keyed_shop: Shop, connect: ConnectClient, table: str
-) -> None:
+def test_rows_are_found_and_repaired_by_keys_of_every_type(keyed_shop, connect, table):
     signals = Signals(keyed_shop.database.engine, keyed_shop.source, keyed_shop.settings, connect)
     name, state = [f"public.{table}"], f'"{{0}}".state_{table}'
     assert keyed_shop.compare(tables=name, chunk=3)[0].equal

@@ -24,7 +24,6 @@ from cdc.errors import ConnectorFailed, ConnectorTimeout, ConnectRejected, Sourc
 from cdc.operating.control import status_of
 from cdc.operating.planning import Plan
 from cdc.transforms import Custom
-from eventstore.topics import TopicRecord
 from factfold.stack import LocalStack
 from tests.commands import factfold
 from tests.connectors import HEARTBEATS, heartbeats, require_shipped_list
@@ -62,7 +61,7 @@ def running(connect: ConnectClient, other: Any) -> Any:
     return declared
 
 
-def test_applying_again_is_a_no_op(connect: ConnectClient, other: Any, running: Any) -> None:
+def test_applying_again_is_a_no_op(connect, other, running):
     before = connect.status(other.name)
 
     applied = apply_connector(connect, running, source=other.engine)
@@ -77,7 +76,7 @@ def planned(connect: ConnectClient, declared: Any, source: Any) -> Plan:
     return found
 
 
-def test_a_changed_declaration_replaces_the_running_one(connect: ConnectClient, other: Any, running: Any) -> None:
+def test_a_changed_declaration_replaces_the_running_one(connect, other, running):
     other.run("CREATE TABLE parts (id int PRIMARY KEY)", "INSERT INTO parts VALUES (1)")
     changed = other.source(tables=("public.items", "public.parts"), extra={"max.batch.size": 512})
     looked = planned(connect, changed, other.engine)
@@ -94,9 +93,7 @@ def test_a_changed_declaration_replaces_the_running_one(connect: ConnectClient, 
     assert (again.changed, again.notes) == (True, ())
 
 
-def test_a_connector_that_failed_is_brought_back_by_applying_it_again(
-    connect: ConnectClient, other: Any, running: Any
-) -> None:
+def test_a_connector_that_failed_is_brought_back_by_applying_it_again(connect, other, running):
     other.run(f"DROP PUBLICATION {running.publication}")
     connect.restart(other.name)
     wait_until(lambda: connect.status(other.name).failure, what="the failure")
@@ -111,19 +108,19 @@ def test_a_connector_that_failed_is_brought_back_by_applying_it_again(
     assert planned(connect, running, other.engine).action == "keep"
 
 
-def test_a_stopped_connector_is_resumed(connect: ConnectClient, other: Any, running: Any) -> None:
+def test_a_stopped_connector_is_resumed(connect, other, running):
     connect.stop(other.name)
     wait_until(lambda: connect.status(other.name).stopped, what="the stop")
 
     assert apply_connector(connect, running, source=other.engine).resumed
 
 
-def test_a_restart_ends_with_a_connector_that_streams(connect: ConnectClient, other: Any, running: Any) -> None:
+def test_a_restart_ends_with_a_connector_that_streams(connect, other, running):
     assert restart_connector(connect, other.name, source=other.engine).running
     assert restart_connector(connect, other.name).running
 
 
-def test_bad_input_says_its_cause_and_what_to_do(connect: ConnectClient, shop: Any, connector: Any, stack: Any) -> None:
+def test_bad_input_says_its_cause_and_what_to_do(connect, shop, connector, stack):
     folder = stack.info.secrets_dir
     wrong = write_secrets(folder, f"{shop.name}-wrong", values={"password": "wrong"})["password"]
     absent = f"${{file:{folder}/gone.properties:password}}"
@@ -144,9 +141,7 @@ def test_bad_input_says_its_cause_and_what_to_do(connect: ConnectClient, shop: A
     assert shop.slots() == []
 
 
-def test_a_wrong_password_leaves_a_running_connector_as_it_was(
-    connect: ConnectClient, other: Any, running: Any, stack: Any
-) -> None:
+def test_a_wrong_password_leaves_a_running_connector_as_it_was(connect, other, running, stack):
     wrong = write_secrets(stack.info.secrets_dir, f"{other.name}-wrong", values={"password": "sentinel"})
 
     with pytest.raises(ConnectRejected):
@@ -155,9 +150,7 @@ def test_a_wrong_password_leaves_a_running_connector_as_it_was(
     assert apply_connector(connect, running, source=other.engine).was_no_op
 
 
-def test_a_new_connector_that_fails_takes_the_slot_with_it_that_it_made(
-    connect: ConnectClient, shop: Any, connector: Any
-) -> None:
+def test_a_new_connector_that_fails_takes_the_slot_with_it_that_it_made(connect, shop, connector):
     # A letter is no number: the first row of the initial snapshot is one too many, and by then there is a slot.
     broken = Custom(class_name=CAST, options={"spec": "op:int8"})
     declared = shop.source(tables=("public.items",), transforms=(broken,))
@@ -170,8 +163,8 @@ def test_a_new_connector_that_fails_takes_the_slot_with_it_that_it_made(
 
 
 def test_a_connector_that_fails_at_once_is_removed_so_that_no_change_is_missed_later(
-    connect: ConnectClient, shop: Any, connector: Any, records_of: Callable[..., list[TopicRecord]]
-) -> None:
+    connect, shop, connector, records_of
+):
     shop.run(f"DROP PUBLICATION {connector.publication}")
 
     with pytest.raises(ConnectorFailed, match="Publication autocreation is disabled") as failure:
@@ -189,9 +182,7 @@ def test_a_connector_that_fails_at_once_is_removed_so_that_no_change_is_missed_l
     )
 
 
-def test_a_lost_slot_fails_the_connector_and_does_not_skip_what_it_missed(
-    connect: ConnectClient, shop: Any, connector: Any
-) -> None:
+def test_a_lost_slot_fails_the_connector_and_does_not_skip_what_it_missed(connect, shop, connector):
     apply_connector(connect, connector, source=shop.engine)
     delete_connector(connect, shop.name)
     drop_slot(shop.engine, connector.slot)
@@ -205,9 +196,7 @@ def test_a_lost_slot_fails_the_connector_and_does_not_skip_what_it_missed(
     assert len(failure.value.message) < 400
 
 
-def test_the_slot_follows_the_log_while_only_other_tables_are_written(
-    connect: ConnectClient, other: Any, running: Any
-) -> None:
+def test_the_slot_follows_the_log_while_only_other_tables_are_written(connect, other, running):
     other.run("CREATE TABLE other AS SELECT repeat('x', 1000) FROM generate_series(1, 5000)")
     written = other.rows("SELECT pg_current_wal_lsn()::text")[0][0]
 
@@ -215,14 +204,14 @@ def test_the_slot_follows_the_log_while_only_other_tables_are_written(
     wait_until(lambda: other.rows(query) == [(True,)], what="the advance of the slot")
 
 
-def test_a_deadline_that_passes_says_what_was_seen_last(connect: ConnectClient, shop: Any, connector: Any) -> None:
+def test_a_deadline_that_passes_says_what_was_seen_last(connect, shop, connector):
     shop.run(f"REVOKE SELECT ON items FROM {connector.user}")
 
     with pytest.raises(ConnectorTimeout, match="not streaming after 3 s: RUNNING, task 0 RUNNING"):
         apply_connector(connect, connector, timeout=3)
 
 
-def test_the_command_line_applies_shows_and_deletes(shop: Any, connector: Any, cdc_of: Callable[..., Any]) -> None:
+def test_the_command_line_applies_shows_and_deletes(shop, connector, cdc_of):
     run = cdc_of(shop, connectors=lambda: [connector])
     applied, shown = run("apply", "declared_here:connectors", "--json"), run("status", shop.name)
     elsewhere = shop.engine.url.set(database="elsewhere").render_as_string(hide_password=False)
@@ -258,21 +247,19 @@ def name(connect: ConnectClient, config: dict[str, str]) -> Iterator[str]:
     connect.delete(name)
 
 
-def test_a_worker_says_who_it_is_and_what_it_can_load(connect: ConnectClient) -> None:
+def test_a_worker_says_who_it_is_and_what_it_can_load(connect):
     assert connect.health().healthy
     assert connect.root().kafka_cluster_id
     assert HEARTBEATS in connect.plugins()
 
 
-def test_a_connector_is_seen_whole_and_with_its_tasks(
-    connect: ConnectClient, name: str, config: dict[str, str]
-) -> None:
+def test_a_connector_is_seen_whole_and_with_its_tasks(connect, name, config):
     info, status = connect.overview()[name]
     assert (info, status.running) == (connect.info(name), True)
     assert (info.kind, info.tasks, info.config) == ("source", (0,), {"name": name, **config})
 
 
-def test_offsets_are_read_and_forgotten(connect: ConnectClient, name: str) -> None:
+def test_offsets_are_read_and_forgotten(connect, name):
     wait_until(lambda: connect.offsets(name), what="an offset")
     connect.stop(name)
     wait_until(lambda: connect.status(name).stopped, what="the stop")
@@ -280,7 +267,7 @@ def test_offsets_are_read_and_forgotten(connect: ConnectClient, name: str) -> No
     assert connect.offsets(name) == ()
 
 
-def test_a_restart_says_which_states_it_leads_to(connect: ConnectClient, name: str) -> None:
+def test_a_restart_says_which_states_it_leads_to(connect, name):
     assert connect.restart(name, only_failed=True) == connect.status(name)
     will_be = connect.restart(name)
     assert will_be is not None
@@ -288,9 +275,7 @@ def test_a_restart_says_which_states_it_leads_to(connect: ConnectClient, name: s
     wait_until(lambda: connect.status(name).running, what="its tasks again")
 
 
-def test_commands_rest_stop_and_start_a_connector_and_forget_its_offsets(
-    connect: ConnectClient, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_commands_rest_stop_and_start_a_connector_and_forget_its_offsets(connect, name, monkeypatch):
     monkeypatch.setenv("FACTFOLD_CONNECT_URL", connect.url)
 
     def run(*words: str) -> str:
@@ -307,9 +292,7 @@ def test_commands_rest_stop_and_start_a_connector_and_forget_its_offsets(
     assert json.loads(run("resume", name, "--json"))["state"] == "RUNNING"
 
 
-def test_a_stop_right_after_a_change_of_configuration_is_followed(
-    connect: ConnectClient, name: str, config: dict[str, str]
-) -> None:
+def test_a_stop_right_after_a_change_of_configuration_is_followed(connect, name, config):
     for seconds in range(2, 5):
         connect.put_config(name, {**config, "emit.heartbeats.interval.seconds": str(seconds)})
         assert set_connector_state(connect, name, STOPPED).stopped
@@ -318,16 +301,16 @@ def test_a_stop_right_after_a_change_of_configuration_is_followed(
 
 
 @each_row("declare", [postgres, mirror, checkpoint, heartbeat])
-def test_a_shipped_list_is_what_the_plug_in_publishes(connect: ConnectClient, declare: Any) -> None:
+def test_a_shipped_list_is_what_the_plug_in_publishes(connect, declare):
     require_shipped_list(connect, declare())
 
 
 @each_row("declare", [mirror, checkpoint, heartbeat])
-def test_a_worker_finds_nothing_wrong_with_a_declaration(connect: ConnectClient, declare: Any) -> None:
+def test_a_worker_finds_nothing_wrong_with_a_declaration(connect, declare):
     declared = declare()
     assert connect.validate({"name": declared.name, **declared.config()}) == ()
 
 
-def test_a_mirror_that_reads_uncommitted_records_cannot_be_exactly_once(connect: ConnectClient) -> None:
+def test_a_mirror_that_reads_uncommitted_records_cannot_be_exactly_once(connect):
     config = {"name": "shop", **mirror().config(), "source.consumer.isolation.level": "read_uncommitted"}
     assert [problem.key for problem in connect.validate(config)] == ["exactly.once.support"]

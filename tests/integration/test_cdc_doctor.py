@@ -18,7 +18,7 @@ from cdc.errors import SourceNotReady
 from cdc.findings import Finding
 from cdc.identifiers import quoted
 from cdc.source.grants import check_source
-from eventstore import RecordedEvent, Settings, SqlEventStore, subscription
+from eventstore import RecordedEvent, SqlEventStore, subscription
 from eventstore.topics import SCHEMAS_TOPIC as SCHEMAS
 from projections import ProjectionGroup, Table, view
 from projections.stores.compared import captured_models
@@ -100,18 +100,14 @@ HEALED_BY_THEIR_REMEDY = [
 
 
 @each_row("severity, words, faults", HEALED_BY_THEIR_REMEDY)
-def test_a_fault_is_found_and_its_remedy_heals_it(
-    shop: Any, source: Any, severity: Severity, words: str, faults: list[str]
-) -> None:
+def test_a_fault_is_found_and_its_remedy_heals_it(shop, source, severity, words, faults):
     with planted(shop, source, *faults):
         (found,) = unwell(shop, source)
         assert (found.severity, words.format(**names(shop, source)) in found.result) == (severity, True)
         shop.run(found.remedy)
 
 
-def test_a_missing_privilege_keeps_a_service_from_being_deployed(
-    shop: Any, source: Any, monkeypatch: pytest.MonkeyPatch, connect: cdc.ConnectClient, settings: Settings
-) -> None:
+def test_a_missing_privilege_keeps_a_service_from_being_deployed(shop, source, monkeypatch, connect, settings):
     @subscription("no.such.topic", group="calls", guarantee="at-least-once")
     def call(event: RecordedEvent) -> None: ...
 
@@ -174,9 +170,7 @@ HEALED_BY_HAND = [
 
 
 @each_row("severity, words, remedy, faults, healing", HEALED_BY_HAND)
-def test_a_fault_is_found_with_its_remedy(
-    shop: Any, source: Any, severity: Severity, words: str, remedy: str, faults: list[str], healing: list[str]
-) -> None:
+def test_a_fault_is_found_with_its_remedy(shop, source, severity, words, remedy, faults, healing):
     with planted(shop, source, *faults):
         found = next(one for one in unwell(shop, source) if words.format(**names(shop, source)) in one.result)
         assert (found.severity, remedy in found.remedy) == (severity, True)
@@ -197,8 +191,8 @@ COLUMNS_HEALED_BY_THEIR_REMEDY = [
 
 @each_row("severity, words, kind, value", COLUMNS_HEALED_BY_THEIR_REMEDY)
 def test_a_column_of_values_that_do_not_arrive_is_found_and_its_remedy_heals_it(
-    shop: Any, source: Any, severity: Severity, words: str, kind: str, value: str | None
-) -> None:
+    shop, source, severity, words, kind, value
+):
     made = [
         "CREATE DOMAIN grid AS int[][]",
         "CREATE DOMAIN label AS name",
@@ -225,9 +219,7 @@ COLUMNS_OF_VALUES = [
 
 
 @each_row("severity, words, kind, well, odd", COLUMNS_OF_VALUES)
-def test_a_value_that_does_not_arrive_is_found_among_those_that_do(
-    shop: Any, source: Any, severity: Severity, words: str, kind: str, well: list[str], odd: str
-) -> None:
+def test_a_value_that_does_not_arrive_is_found_among_those_that_do(shop, source, severity, words, kind, well, odd):
     with planted(shop, source, f"ALTER TABLE items ADD odd {kind}"):
         shop.run(*(f"INSERT INTO items VALUES ({n}, 'n{n}', '{value}')" for n, value in enumerate(well, 1)))
         assert unwell(shop, source) == []
@@ -237,7 +229,7 @@ def test_a_value_that_does_not_arrive_is_found_among_those_that_do(
         shop.run("ALTER TABLE items DROP odd", "DELETE FROM items")
 
 
-def test_a_default_that_the_registry_does_not_return_is_refused_in_avro(shop: Any, source: Any) -> None:
+def test_a_default_that_the_registry_does_not_return_is_refused_in_avro(shop, source):
     registry = ApicurioAvro(registry_url="http://127.0.0.1:9/apis/registry/v3")
     with planted(shop, source, "ALTER TABLE items ADD doc jsonb NOT NULL DEFAULT '{{}}'"):
         with pytest.raises(SourceNotReady, match=r"DEFAULT '\{\}': doc jsonb of") as refused:
@@ -246,7 +238,7 @@ def test_a_default_that_the_registry_does_not_return_is_refused_in_avro(shop: An
         shop.run("ALTER TABLE items DROP doc")
 
 
-def test_row_security_says_nothing_of_the_owner_s_own_tables(shop: Any, source: Any) -> None:
+def test_row_security_says_nothing_of_the_owner_s_own_tables(shop, source):
     with planted(shop, source, "ALTER TABLE items OWNER TO {role}", "ALTER TABLE items ENABLE ROW LEVEL SECURITY"):
         assert unwell(shop, source) == []
         shop.run("ALTER TABLE items FORCE ROW LEVEL SECURITY")
@@ -255,7 +247,7 @@ def test_row_security_says_nothing_of_the_owner_s_own_tables(shop: Any, source: 
         shop.run("ALTER TABLE items OWNER TO postgres", f"GRANT SELECT ON items TO {source.user}")
 
 
-def test_a_member_of_the_role_that_replicates_on_managed_servers_replicates(shop: Any, source: Any) -> None:
+def test_a_member_of_the_role_that_replicates_on_managed_servers_replicates(shop, source):
     with planted(shop, source, "CREATE ROLE rds_replication", "ALTER ROLE {role} NOREPLICATION"):
         assert ["REPLICATION" in one.result for one in unwell(shop, source)] == [True]
         cdc.prepare_source(shop.engine, source)
@@ -268,7 +260,7 @@ def test_a_member_of_the_role_that_replicates_on_managed_servers_replicates(shop
     "table, words",
     [("public.keyless", "has no primary key"), ("public.seen", "is no table"), ("public.gone", "does not exist")],
 )
-def test_a_table_that_cannot_be_captured_is_never_published(shop: Any, table: str, words: str) -> None:
+def test_a_table_that_cannot_be_captured_is_never_published(shop, table, words):
     shop.run("CREATE TABLE IF NOT EXISTS keyless (id int)")
     declared = shop.source(name=f"{shop.name}-not", user=f"{shop.name}_not", tables=("public.apart", table))
     with pytest.raises(SourceNotReady, match=words):
@@ -278,13 +270,13 @@ def test_a_table_that_cannot_be_captured_is_never_published(shop: Any, table: st
     shop.run("INSERT INTO keyless VALUES (1)", "UPDATE keyless SET id = 2")
 
 
-def test_a_database_that_does_not_answer_is_found(shop: Any, source: Any) -> None:
+def test_a_database_that_does_not_answer_is_found(shop, source):
     (found,) = diagnose_connector(source, source=create_engine(shop.engine.url.set(port=9)))
     assert (found.severity, found.check, "start the database" in found.remedy) == (ERROR, "source", True)
 
 
 @each_row("name", ["-cdc", ' "c"', "; DROP TABLE apart; --", '"; DROP TABLE apart; --', "'; --", "é"])
-def test_a_role_of_any_name_is_made_and_looked_at(shop: Any, name: str) -> None:
+def test_a_role_of_any_name_is_made_and_looked_at(shop, name):
     role = f"{shop.name}{name}"
     declared = shop.source(name=f"{shop.name}-any", user=role, tables=("public.apart",))
     shop.prepared(declared)
@@ -296,7 +288,7 @@ def test_a_role_of_any_name_is_made_and_looked_at(shop: Any, name: str) -> None:
     shop.run(f"DROP OWNED BY {quoted(role)}", f"DROP ROLE {quoted(role)}")
 
 
-def test_the_topics_of_an_outbox_are_looked_at_as_its_store_declares_them(shop: Any, settings: Settings) -> None:
+def test_the_topics_of_an_outbox_are_looked_at_as_its_store_declares_them(shop, settings):
     with SqlEventStore(shop.engine) as store:
         store.create_tables()
         store.declare_category("parcel", partitions=3, topic=f"{shop.name}.parcel")
@@ -366,8 +358,8 @@ def listed_source(modelled: Captured) -> PostgresSource:
 
 @pytest.mark.parametrize(("changes", "severity", "words"), CHANGES.values(), ids=CHANGES)
 def test_what_changed_since_a_model_was_written_is_found_in_the_words_of_a_comparison(
-    modelled: Captured, listed_source: PostgresSource, changes: tuple[str, ...], severity: Severity, words: str
-) -> None:
+    modelled, listed_source, changes, severity, words
+):
     modelled.run(*changes)
     models = [
         *captured_models(group_over(listed_source.topic("public.items"))),
@@ -381,9 +373,7 @@ def test_what_changed_since_a_model_was_written_is_found_in_the_words_of_a_compa
     assert {one.check for one in found if one.check.startswith("model")} == {"model shop.items of public.items"}
 
 
-def test_the_command_takes_the_groups_and_fails_for_a_column_that_is_not_there(
-    modelled: Captured, listed_source: PostgresSource, cdc_of: Callable[..., Any]
-) -> None:
+def test_the_command_takes_the_groups_and_fails_for_a_column_that_is_not_there(modelled, listed_source, cdc_of):
     modelled.run("ALTER TABLE items DROP name")
     run = cdc_of(modelled, source=listed_source, views=group_over(listed_source.topic("public.items")))
     told = run("doctor", "declared_here:source", "--group", "declared_here:views", "--no-worker", "--json")

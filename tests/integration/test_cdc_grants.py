@@ -43,7 +43,7 @@ def execute(engine: Engine, statement: str) -> None:
         connection.exec_driver_sql(statement)
 
 
-def test_the_role_reads_its_tables_and_nothing_else(role: Engine) -> None:
+def test_the_role_reads_its_tables_and_nothing_else(role):
     execute(role, "SELECT * FROM items")
     execute(role, 'SELECT * FROM "Select"')
 
@@ -65,12 +65,12 @@ def test_the_role_reads_its_tables_and_nothing_else(role: Engine) -> None:
         "GRANT SELECT ON salaries TO current_user",
     ],
 )
-def test_the_role_changes_nothing(role: Engine, statement: str) -> None:
+def test_the_role_changes_nothing(role, statement):
     with pytest.raises((ProgrammingError, OperationalError), match=r"permission denied|must be owner"):
         execute(role, statement)
 
 
-def test_preparing_again_changes_nothing(shop: Any, connector: Any) -> None:
+def test_preparing_again_changes_nothing(shop, connector):
     catalogue = (
         "SELECT rolname, rolsuper, rolreplication, rolcreaterole FROM pg_roles ORDER BY 1",
         "SELECT * FROM pg_publication_tables ORDER BY 1, 2, 3",
@@ -84,7 +84,7 @@ def test_preparing_again_changes_nothing(shop: Any, connector: Any) -> None:
     check_source(shop.engine, connector)
 
 
-def test_the_password_never_travels_in_a_statement(shop: Any, connector: Any) -> None:
+def test_the_password_never_travels_in_a_statement(shop, connector):
     sent: list[str] = []
 
     def note(*execution: Any) -> None:
@@ -100,7 +100,7 @@ def test_the_password_never_travels_in_a_statement(shop: Any, connector: Any) ->
     assert not any("it's a" in statement for statement in sent)
 
 
-def test_everything_that_is_missing_is_named_at_once(shop: Any) -> None:
+def test_everything_that_is_missing_is_named_at_once(shop):
     absent = shop.source(name=f"{shop.name}-absent", user="nobody_here", tables=("public.items", "public.gone"))
 
     with pytest.raises(SourceNotReady) as failure:
@@ -111,7 +111,7 @@ def test_everything_that_is_missing_is_named_at_once(shop: Any) -> None:
     assert "publication" in failure.value.message
 
 
-def test_a_login_without_the_right_is_told_who_has_it(shop: Any, connector: Any, role: Engine) -> None:
+def test_a_login_without_the_right_is_told_who_has_it(shop, connector, role):
     shop.run(f"DROP PUBLICATION {connector.publication}")
 
     with pytest.raises(SourceNotReady, match="permission denied for database") as failure:
@@ -122,7 +122,7 @@ def test_a_login_without_the_right_is_told_who_has_it(shop: Any, connector: Any,
     shop.prepared(connector)
 
 
-def test_a_right_that_the_login_may_not_grant_is_missed(shop: Any, connector: Any, role: Engine) -> None:
+def test_a_right_that_the_login_may_not_grant_is_missed(shop, connector, role):
     shop.run(f"REVOKE SELECT ON salaries FROM {connector.user}", f"GRANT INSERT ON salaries TO {connector.user}")
     wider = shop.source(tables=(*connector.tables, "public.salaries"))
 
@@ -133,7 +133,7 @@ def test_a_right_that_the_login_may_not_grant_is_missed(shop: Any, connector: An
     shop.run(f"REVOKE ALL ON salaries FROM {connector.user}")
 
 
-def test_a_role_that_exists_keeps_its_password(shop: Any, connector: Any, role: Engine) -> None:
+def test_a_role_that_exists_keeps_its_password(shop, connector, role):
     shop.run(f"ALTER ROLE {connector.user} NOLOGIN NOREPLICATION")
 
     prepare_source(shop.engine, connector)
@@ -142,7 +142,7 @@ def test_a_role_that_exists_keeps_its_password(shop: Any, connector: Any, role: 
     execute(role, "SELECT 1")
 
 
-def test_a_new_role_without_a_password_is_refused(shop: Any) -> None:
+def test_a_new_role_without_a_password_is_refused(shop):
     new = shop.source(name=f"{shop.name}-new", user=f"{shop.name}_new", tables=("public.items",))
 
     with pytest.raises(SourceNotReady, match="does not exist, and no password was given") as failure:
@@ -162,7 +162,7 @@ def sharing(shop: Any, publication: str, *tables: str) -> Any:
     )
 
 
-def test_two_connectors_with_one_publication_leave_each_other_their_tables(shop: Any) -> None:
+def test_two_connectors_with_one_publication_leave_each_other_their_tables(shop):
     first, second = (sharing(shop, "shared", *tables) for tables in (["items"], ["salaries", "Select"]))
 
     for one in (first, second, first):
@@ -173,7 +173,7 @@ def test_two_connectors_with_one_publication_leave_each_other_their_tables(shop:
     check_source(shop.engine, second)
 
 
-def test_a_publication_of_a_schema_stays_one(shop: Any) -> None:
+def test_a_publication_of_a_schema_stays_one(shop):
     shop.run("CREATE SCHEMA aside", "CREATE TABLE aside.things (id int PRIMARY KEY)")
     shop.run("CREATE PUBLICATION of_schema FOR TABLES IN SCHEMA aside WITH (publish = 'insert, truncate')")
 
@@ -187,7 +187,7 @@ def test_a_publication_of_a_schema_stays_one(shop: Any) -> None:
     ]
 
 
-def test_a_publication_of_all_tables_stays_one(shop: Any) -> None:
+def test_a_publication_of_all_tables_stays_one(shop):
     shop.run(
         "CREATE TABLE parts (id int PRIMARY KEY) PARTITION BY RANGE (id)",
         "CREATE TABLE parts_1 PARTITION OF parts FOR VALUES FROM (0) TO (10)",
@@ -204,7 +204,7 @@ def test_a_publication_of_all_tables_stays_one(shop: Any) -> None:
 
 
 @each_row("members", ["items WHERE (id > 5)", "items (id)"])
-def test_a_filter_that_somebody_wanted_is_named_and_its_remedy_heals_it(shop: Any, members: str) -> None:
+def test_a_filter_that_somebody_wanted_is_named_and_its_remedy_heals_it(shop, members):
     shop.run("DROP PUBLICATION IF EXISTS filtered", f"CREATE PUBLICATION filtered FOR TABLE {members}, salaries")
     declared = sharing(shop, "filtered", "items")
 

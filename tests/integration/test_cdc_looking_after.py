@@ -31,7 +31,7 @@ from tests.unit.test_documentation import ON_SERVERS, ROOT, program
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
-    from factfold.stack import LocalStack
+    pass
 
 TABLES = ("public.items", "public.parts")
 # Rows written after the last step of a rotation, and before its first.
@@ -57,7 +57,7 @@ def source(connect: ConnectClient, shop: Any, settings: Settings) -> Any:
     return declared
 
 
-def test_health_tells_the_slot_and_the_age_of_the_last_event(connect: ConnectClient, shop: Any, source: Any) -> None:
+def test_health_tells_the_slot_and_the_age_of_the_last_event(connect, shop, source):
     def found() -> Any:
         return cdc.connector_health(connect, source, source=shop.engine)[0]
 
@@ -72,7 +72,7 @@ def test_health_tells_the_slot_and_the_age_of_the_last_event(connect: ConnectCli
     assert cdc.connector_health(connect, shop.name)[0].slot is None
 
 
-def test_health_tells_what_waits_for_one_that_rests(connect: ConnectClient, shop: Any, source: Any) -> None:
+def test_health_tells_what_waits_for_one_that_rests(connect, shop, source):
     cdc.set_connector_state(connect, shop.name, STOPPED)
     before = cdc.connector_health(connect, shop.name, source=shop.engine)[0].slot
     shop.run("INSERT INTO items (name) SELECT repeat(md5(n::text), 50) FROM generate_series(1, 1000) n")
@@ -83,9 +83,7 @@ def test_health_tells_what_waits_for_one_that_rests(connect: ConnectClient, shop
     cdc.set_connector_state(connect, shop.name, RUNNING)
 
 
-def test_a_connector_that_is_well_has_nothing_to_find(
-    connect: ConnectClient, shop: Any, source: Any, settings: Settings, cdc_of: Callable[..., Any]
-) -> None:
+def test_a_connector_that_is_well_has_nothing_to_find(connect, shop, source, settings, cdc_of):
     # A connector that was just started again takes a moment until it reads its slot.
     wait_until(
         lambda: cdc.connector_health(connect, shop.name, source=shop.engine)[0].slot.active, what="a reader of its slot"
@@ -108,7 +106,7 @@ def errors_of(connector: Any, **sides: Any) -> list[tuple[str, str, str]]:
     return [(one.severity.value, one.result, one.remedy) for one in found if one.severity is not Severity.OK]
 
 
-def test_what_is_wrong_at_the_worker_is_found_from_there(connect: ConnectClient, shop: Any, stack: LocalStack) -> None:
+def test_what_is_wrong_at_the_worker_is_found_from_there(connect, shop, stack):
     wrong = cdc.write_secrets(stack.info.secrets_dir, f"{shop.name}-wrong", values={"password": "wrong"})
     ((severity, found, remedy),) = errors_of(
         otherwise(shop, password=wrong["password"], extra={"max.batch.size": 99}), client=connect
@@ -124,7 +122,7 @@ def test_what_is_wrong_at_the_worker_is_found_from_there(connect: ConnectClient,
     assert (severity, "no Kafka Connect worker answers" in found, "start the worker" in remedy) == ("error", True, True)
 
 
-def test_a_plug_in_that_is_not_there_is_found(connect: ConnectClient, shop: Any, source: Any) -> None:
+def test_a_plug_in_that_is_not_there_is_found(connect, shop, source):
     class Other:
         name = shop.name
 
@@ -151,9 +149,7 @@ def failed(connect: ConnectClient, shop: Any, source: Any) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("failed")
-def test_a_supervisor_gives_up_loudly_and_brings_back_what_was_repaired(
-    connect: ConnectClient, shop: Any, source: Any, settings: Settings
-) -> None:
+def test_a_supervisor_gives_up_loudly_and_brings_back_what_was_repaired(connect, shop, source, settings):
     hasty = Restarts(limit=1, first=0.1)
     with capture_logs() as logs, pytest.raises(RestartsExhausted, match="Publication autocreation") as exhausted:
         Supervisor(connect, [shop.name], policy=hasty, poll=0.1).run(threading.Event())
@@ -208,9 +204,7 @@ def may_log_in(shop: Any, source: Any, password: str) -> bool:
         engine.dispose()
 
 
-def test_a_password_is_rotated_while_rows_are_written_and_each_arrives_once(
-    connect: ConnectClient, shop: Any, source: Any, settings: Settings, cdc_of: Callable[..., Any]
-) -> None:
+def test_a_password_is_rotated_while_rows_are_written_and_each_arrives_once(connect, shop, source, settings, cdc_of):
     run = cdc_of(shop, source=source)
     with written(shop) as go_on:
         (status,) = cdc.rotate_password(connect, source, source=shop.engine, password=SecretStr("new = \\ ü"))
@@ -230,9 +224,7 @@ def test_a_password_is_rotated_while_rows_are_written_and_each_arrives_once(
     cdc.rotate_password(connect, source, source=shop.engine, password=shop.password)
 
 
-def test_a_rotation_that_fails_in_the_middle_leaves_a_stream_and_is_repaired_by_another(
-    connect: ConnectClient, shop: Any, source: Any
-) -> None:
+def test_a_rotation_that_fails_in_the_middle_leaves_a_stream_and_is_repaired_by_another(connect, shop, source):
     elsewhere: list[SecretStr] = []
 
     def broken(secret: SecretStr) -> None:
@@ -270,13 +262,8 @@ def sharer(connect: ConnectClient, shop: Any, source: Any, captured: Callable[[]
 
 
 def test_all_connectors_of_a_role_get_its_password_wherever_they_read_it(
-    connect: ConnectClient,
-    shop: Any,
-    source: Any,
-    sharer: Any,
-    cdc_of: Callable[..., Any],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    connect, shop, source, sharer, cdc_of, monkeypatch
+):
     marked: dict[str, Any] = {}
 
     def restart(client: ConnectClient, name: str, **words: Any) -> Any:
@@ -305,7 +292,7 @@ def read_secret(connector: Any) -> str:
     return Path(path).read_text().removeprefix("password=").rstrip("\n")
 
 
-def test_the_page_about_operating_connectors_runs(connect: ConnectClient, shop: Any, source: Any) -> None:
+def test_the_page_about_operating_connectors_runs(connect, shop, source):
     def keep(vault: dict[str, str], secret: SecretStr) -> None:
         vault["password"] = secret.get_secret_value()
         replace_secret(source.config()["database.password"], secret)
@@ -317,7 +304,7 @@ def test_the_page_about_operating_connectors_runs(connect: ConnectClient, shop: 
     assert all(finding.severity is Severity.OK for finding in names["findings"])
 
 
-def test_the_slot_that_a_connector_streamed_from_is_missed(connect: ConnectClient, shop: Any, source: Any) -> None:
+def test_the_slot_that_a_connector_streamed_from_is_missed(connect, shop, source):
     cdc.set_connector_state(connect, shop.name, STOPPED)
     cdc.drop_slot(shop.engine, source.slot)
     ((_, found, remedy), _) = sorted(errors_of(source, client=connect, source=shop.engine), key=lambda one: one[0])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -60,9 +60,7 @@ def copied(connect: ConnectClient, clusters: dict[str, str]) -> Iterator[str]:
         connect.delete(connector)
 
 
-def test_a_topic_is_copied_record_by_record_and_with_its_policy(
-    copied: str, there: Settings, settings: Settings, records_of: Callable[..., list[TopicRecord]]
-) -> None:
+def test_a_topic_is_copied_record_by_record_and_with_its_policy(copied, there, settings, records_of):
     def told(records: list[TopicRecord]) -> list[Any]:
         return sorted((r.partition, r.key, r.value, r.headers) for r in records)
 
@@ -73,7 +71,7 @@ def test_a_topic_is_copied_record_by_record_and_with_its_policy(
     assert cleanup_policies(settings, [copied]) == {copied: "compact"}
 
 
-def test_heartbeats_arrive(copied: str, clusters: dict[str, str], records_of: Callable[..., list[TopicRecord]]) -> None:
+def test_heartbeats_arrive(copied, clusters, records_of):
     alias = clusters["source_alias"].encode()
 
     def beats() -> int:
@@ -84,13 +82,8 @@ def test_heartbeats_arrive(copied: str, clusters: dict[str, str], records_of: Ca
 
 @pytest.mark.faults
 def test_a_group_that_moves_reads_on_where_it_was_if_there_is_a_checkpoint_connector(
-    copied: str,
-    connect: ConnectClient,
-    clusters: dict[str, str],
-    settings: Settings,
-    there: Settings,
-    records_of: Callable[..., list[TopicRecord]],
-) -> None:
+    copied, connect, clusters, settings, there, records_of
+):
     def moved() -> dict[int, int]:
         return group_offsets(settings, copied, group=GROUP)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,9 +61,7 @@ def source(server: MariaDb, worker: ConnectClient, stack: LocalStack) -> MySqlSo
     )
 
 
-def test_rows_changed_keys_and_deletions_arrive_and_the_snapshot_before_them(
-    worker: ConnectClient, server: MariaDb, source: MySqlSource, records_of: Callable[..., list[TopicRecord]]
-) -> None:
+def test_rows_changed_keys_and_deletions_arrive_and_the_snapshot_before_them(worker, server, source, records_of):
     require_shipped_list(worker, source)
     assert apply_connector(worker, source).created
     assert apply_connector(worker, source).was_no_op

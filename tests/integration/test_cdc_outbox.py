@@ -71,9 +71,7 @@ def records(outbox: Outbox, records_of: Callable[..., list[TopicRecord]]) -> dic
     return by_key
 
 
-def test_schemas_arrive_in_their_topic_for_a_reader_without_the_store(
-    records: dict[str, list[TopicRecord]], records_of: Callable[..., list[TopicRecord]], settings: Settings
-) -> None:
+def test_schemas_arrive_in_their_topic_for_a_reader_without_the_store(records, records_of, settings):
     assert {record.partition for record in records_of(SCHEMAS_TOPIC, count=1)} == {0}
     schemas = read_schemas(settings)
     decoder = AvroDecoder(lambda schema_id: schemas[schema_id])
@@ -82,9 +80,7 @@ def test_schemas_arrive_in_their_topic_for_a_reader_without_the_store(
     assert events[-1].metadata == METADATA
 
 
-def test_every_event_of_a_deleted_stream_is_followed_by_a_record_without_a_value(
-    records: dict[str, list[TopicRecord]],
-) -> None:
+def test_every_event_of_a_deleted_stream_is_followed_by_a_record_without_a_value(records):
     for version in range(3):
         there, deleted = records[message_key(AFTER, version)]
         assert (there.value is None, deleted.value) == (False, None)
@@ -96,9 +92,7 @@ def test_every_event_of_a_deleted_stream_is_followed_by_a_record_without_a_value
     assert (behind.value, behind.partition) == (None, partition_of(AFTER, PARTITIONS))
 
 
-def test_of_a_stream_deleted_before_the_connector_only_deletions_are_published(
-    records: dict[str, list[TopicRecord]],
-) -> None:
+def test_of_a_stream_deleted_before_the_connector_only_deletions_are_published(records):
     found = [records[message_key(BEFORE, version)] for version in range(3)]
     assert [[(one.value, one.partition) for one in each] for each in found] == [
         [(None, partition_of(BEFORE, PARTITIONS))]
@@ -106,9 +100,7 @@ def test_of_a_stream_deleted_before_the_connector_only_deletions_are_published(
 
 
 @pytest.mark.usefixtures("records")
-def test_an_updated_event_stops_the_connector_until_it_is_declared_lenient(
-    outbox: Outbox, connect: Any, records_of: Callable[..., list[TopicRecord]]
-) -> None:
+def test_an_updated_event_stops_the_connector_until_it_is_declared_lenient(outbox, connect, records_of):
     name = outbox.connector.name
     outbox.database.run("UPDATE events SET type = type WHERE position = 1")
     with pytest.raises(ConnectorFailed, match="Unexpected update message") as failure:

@@ -107,7 +107,7 @@ def lines(done: Result) -> list[tuple[str, str]]:
     return [(line[0], line.split()[1]) for line in done.stdout.splitlines() if line[0] in "✓=+?✗"]
 
 
-def test_an_empty_server_becomes_a_running_service_and_a_second_run_changes_nothing(project: Project) -> None:
+def test_an_empty_server_becomes_a_running_service_and_a_second_run_changes_nothing(project):
     planned = project.prepare("--dry-run")
     assert planned.exit_code == 3
     assert {mark for mark, _ in lines(planned)} <= set("=+?")
@@ -142,7 +142,7 @@ def _as_on_the_page(printed: str, name: str) -> list[str]:
     return [line for line in text.splitlines() if not line.startswith("✓ database shop_views")]
 
 
-def test_no_output_has_a_password_and_the_secrets_file_is_its_owners_alone(project: Project) -> None:
+def test_no_output_has_a_password_and_the_secrets_file_is_its_owners_alone(project):
     outputs = [project.prepare(*options) for options in (["--dry-run"], ["--json"], [], ["--dry-run", "--json"])]
     secret = project.secret().read_text("latin-1").partition("=")[2].strip()
     assert len(secret) > 20
@@ -151,7 +151,7 @@ def test_no_output_has_a_password_and_the_secrets_file_is_its_owners_alone(proje
     assert project.secret().stat().st_mode & 0o777 == 0o600
 
 
-def test_without_the_rights_it_prints_the_sql_that_an_administrator_runs(project: Project) -> None:
+def test_without_the_rights_it_prints_the_sql_that_an_administrator_runs(project):
     owner = project.superuser.replace("//postgres:", "//owner_of_it:").replace(
         project.stack.info.postgres.password, "x1"
     )
@@ -181,7 +181,7 @@ def _sql(done: Result) -> list[str]:
     return [line.removesuffix(";") for line in indented]
 
 
-def test_an_administrator_creates_the_services_own_login_and_its_databases(project: Project) -> None:
+def test_an_administrator_creates_the_services_own_login_and_its_databases(project):
     url = project.superuser.replace("//postgres:", f"//{project.name}:").replace(
         project.stack.info.postgres.password, "s3cret-of-the-shop"
     )
@@ -198,7 +198,7 @@ def test_an_administrator_creates_the_services_own_login_and_its_databases(proje
     ]
 
 
-def test_a_role_whose_password_is_nowhere_is_not_changed(project: Project) -> None:
+def test_a_role_whose_password_is_nowhere_is_not_changed(project):
     project.execute(f"CREATE ROLE \"{project.name}_cdc\" LOGIN REPLICATION PASSWORD 'another'")
     done = project.prepare()
     assert isinstance(done.exception, FactfoldError)

@@ -15,12 +15,10 @@ from sqlalchemy.dialects.postgresql import JSONB
 from cdc import ApicurioAvro, ChangeDecoder, ConnectClient, JsonWithSchemas, PlainJson, apply_connector
 from cdc.changes.change_records import uuid_of
 from cdc.changes.rules import FIELD_UNAVAILABLE, UNAVAILABLE
-from cdc.connectors.encodings import Encoding
 from cdc.errors import SourceNotReady
 from cdc.source.grants import check_source
 from cdc.source.signals import Signals
 from cdc.transforms import Filter, Flatten, HasHeader, InsertField, InsertHeader, Mask, RouteByRegex, TopicMatches
-from eventstore.settings import Settings
 from eventstore.topics import TopicRecord
 from tests.connectors import rest
 from tests.recordings import every_type
@@ -64,9 +62,7 @@ def capture(shop: Any, connect: ConnectClient, name: str, **changes: Any) -> Any
 @pytest.mark.parametrize(
     ("name", "encoding"), [("plain", PlainJson()), ("schemas", JsonWithSchemas(times="adaptive", decimals="precise"))]
 )
-def test_null_arrives_as_null_in_snapshot_and_stream(
-    shop: Any, connect: ConnectClient, records_of: Callable[..., list[TopicRecord]], name: str, encoding: Encoding
-) -> None:
+def test_null_arrives_as_null_in_snapshot_and_stream(shop, connect, records_of, name, encoding):
     source = capture(shop, connect, name, encoding=encoding)
     decoder = ChangeDecoder(_MODEL, full_identity=True)
     changes = [decoder.decode(r.key, r.value, offset=r.offset) for r in records_of(source.topics[0], count=4)]
@@ -77,9 +73,7 @@ def test_null_arrives_as_null_in_snapshot_and_stream(
     assert [name for name, value in rows[2].items() if value is None] == []
 
 
-def test_null_stays_null_through_transforms_that_take_rows_apart(
-    shop: Any, connect: ConnectClient, records_of: Callable[..., list[TopicRecord]]
-) -> None:
+def test_null_stays_null_through_transforms_that_take_rows_apart(shop, connect, records_of):
     transforms = (Flatten(), Mask(fields=("code",)), InsertField(field="origin", value="shop"))
     source = capture(shop, connect, "flat", transforms=transforms)
     rows = [json.loads(record.value or b"") for record in records_of(source.topics[0], count=4)]
@@ -88,7 +82,7 @@ def test_null_stays_null_through_transforms_that_take_rows_apart(
     assert [{name: row[name] for name in NAMES} for row in (rows[0], rows[1], rows[3])] == [NOTHING] * 3
 
 
-def test_avro_is_refused_before_anything_is_made(shop: Any, connect: ConnectClient) -> None:
+def test_avro_is_refused_before_anything_is_made(shop, connect):
     avro = ApicurioAvro(registry_url="http://127.0.0.1:1/apis/registry/v3")
     declared = shop.prepared(shop.source(name=f"{shop.name}-avro", tables=(TABLE,), encoding=avro))
 
@@ -99,7 +93,7 @@ def test_avro_is_refused_before_anything_is_made(shop: Any, connect: ConnectClie
     assert declared.name not in connect.connectors()
 
 
-def test_avro_is_taken_where_no_column_is_both_nullable_and_defaulted(shop: Any) -> None:
+def test_avro_is_taken_where_no_column_is_both_nullable_and_defaulted(shop):
     shop.run(
         "CREATE DOMAIN filled AS text NOT NULL",
         "CREATE TABLE few (id serial PRIMARY KEY, a text NOT NULL DEFAULT '', b text, c text DEFAULT NULL,"
@@ -143,14 +137,7 @@ APART = {name: apart for name, (_, _, _, apart) in COLUMNS.items()}
 @pytest.mark.parametrize(
     ("name", "encoding"), [("plain", PlainJson()), ("schemas", JsonWithSchemas(times="adaptive"))], ids=str
 )
-def test_only_a_missing_value_is_missing(
-    captured: Callable[[], Any],
-    connect: ConnectClient,
-    settings: Settings,
-    records_of: Callable[..., list[TopicRecord]],
-    name: str,
-    encoding: Encoding,
-) -> None:
+def test_only_a_missing_value_is_missing(captured, connect, settings, records_of, name, encoding):
     shop = captured()
     columns = ", ".join(f"{column} {ddl}" for column, (_, ddl, *_) in COLUMNS.items())
     shop.run(f"CREATE TABLE public.apart (id int PRIMARY KEY, label text NOT NULL, {columns})")
@@ -229,9 +216,7 @@ def values(records: list[TopicRecord]) -> list[Any]:
     return [None if record.value is None else json.loads(record.value) for record in records]
 
 
-def test_changes_say_which_life_they_come_from_and_tombstones_stay_null(
-    source: Any, records_of: Callable[..., list[TopicRecord]]
-) -> None:
+def test_changes_say_which_life_they_come_from_and_tombstones_stay_null(source, records_of):
     snapshot, deletion, tombstone = values(records_of(source.topic(ENVELOPES), count=3))
 
     assert (snapshot["op"], snapshot["factfold_epoch"]) == ("r", "2")
@@ -239,9 +224,7 @@ def test_changes_say_which_life_they_come_from_and_tombstones_stay_null(
     assert tombstone is None
 
 
-def test_the_life_is_said_of_transactions_too_and_in_no_other_record(
-    source: Any, records_of: Callable[..., list[TopicRecord]]
-) -> None:
+def test_the_life_is_said_of_transactions_too_and_in_no_other_record(source, records_of):
     begin = values(records_of(source.transaction_topic, count=2))[0]
 
     assert begin["status"] == "BEGIN"
@@ -250,9 +233,7 @@ def test_the_life_is_said_of_transactions_too_and_in_no_other_record(
     assert all("factfold_epoch" not in beat for beat in beats)
 
 
-def test_rows_are_flattened_masked_and_routed_in_that_order_and_null_stays_null(
-    source: Any, records_of: Callable[..., list[TopicRecord]]
-) -> None:
+def test_rows_are_flattened_masked_and_routed_in_that_order_and_null_stays_null(source, records_of):
     rows = values(records_of(f"{source.topic_prefix}.rows", count=2))
 
     assert sorted(rows, key=lambda row: row["id"]) == [
@@ -261,9 +242,7 @@ def test_rows_are_flattened_masked_and_routed_in_that_order_and_null_stays_null(
     ]
 
 
-def test_what_is_filtered_has_no_topic(
-    source: Any, records_of: Callable[..., list[TopicRecord]], connect: ConnectClient
-) -> None:
+def test_what_is_filtered_has_no_topic(source, records_of, connect):
     records_of(f"{source.topic_prefix}.rows", count=2)
     records_of(source.topic(ENVELOPES), count=3)
 

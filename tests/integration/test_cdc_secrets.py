@@ -116,7 +116,7 @@ def with_secrets(stack: LocalStack, **changes: Any) -> ConnectClient:
     return ConnectClient(**{"url": stack.info.connect_url, "auth": ("ann", SecretStr(f"{SENTINEL}-auth")), **words})
 
 
-def test_the_search_finds_what_is_told() -> None:
+def test_the_search_finds_what_is_told():
     heard = Overheard()
     heard.fails("an error", lambda: int(f"{SENTINEL}-planted"))
     heard.says("a header", {"Authorization": f"Basic {AUTHORIZATION}"})
@@ -125,7 +125,7 @@ def test_the_search_finds_what_is_told() -> None:
 
 
 @pytest.mark.usefixtures("connect")
-def test_a_worker_that_cannot_be_asked_tells_no_secret(overheard: Overheard, stack: LocalStack) -> None:
+def test_a_worker_that_cannot_be_asked_tells_no_secret(overheard, stack):
     secret = f"{SENTINEL}-url"
     for url in (
         f"http://ann:{secret}@127.0.0.1:9",
@@ -157,7 +157,7 @@ def asked(client: ConnectClient) -> None:
         client.root()
 
 
-def test_a_source_that_refuses_tells_no_secret(overheard: Overheard, shop: Any, declared: Callable[..., Any]) -> None:
+def test_a_source_that_refuses_tells_no_secret(overheard, shop, declared):
     url, secret = shop.engine.url, f"{SENTINEL}-source"
     nobody, stranger = create_engine(url.set(port=9, password=secret)), create_engine(url.set(password=secret))
     for engine in (nobody, stranger):
@@ -206,14 +206,7 @@ def rest_answers(client: ConnectClient, name: str, config: dict[str, str]) -> st
     return repr(answers)
 
 
-def test_a_connector_s_whole_life_tells_no_secret(
-    overheard: Overheard,
-    stack: LocalStack,
-    shop: Any,
-    declared: Callable[..., Any],
-    worker_s_log: Callable[[], str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_connector_s_whole_life_tells_no_secret(overheard, stack, shop, declared, worker_s_log, monkeypatch):
     declarations = type(sys)("secretly_here")
     declarations.source = source = shop.prepared(declared())  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "secretly_here", declarations)
@@ -270,7 +263,7 @@ def secrets_of(shop: Any, name: str, secret: str) -> str:
 
 
 @pytest.mark.usefixtures("connect")
-def test_a_url_that_is_none_tells_no_secret(overheard: Overheard, stack: LocalStack) -> None:
+def test_a_url_that_is_none_tells_no_secret(overheard, stack):
     for url in (f"{SENTINEL}", f"postgresql://ann:{SENTINEL}@host:port/db", f"nothing+at+all://ann:{SENTINEL}@host/db"):
         words = ["status", "--connect-url", stack.info.connect_url, "--source-url", url]
         overheard.fails(
@@ -278,9 +271,7 @@ def test_a_url_that_is_none_tells_no_secret(overheard: Overheard, stack: LocalSt
         )
 
 
-def test_a_literal_that_was_asked_for_is_shown_by_connect_and_masked_by_us(
-    overheard: Overheard, connect: ConnectClient, shop: Any, stack: LocalStack
-) -> None:
+def test_a_literal_that_was_asked_for_is_shown_by_connect_and_masked_by_us(overheard, connect, shop, stack):
     @dataclass
     class Hearts:
         name: str

@@ -56,16 +56,14 @@ def shop(captured: Callable[[], Captured], connect: ConnectClient, settings: Set
     return Shop(database, source, Signals(database.engine, source, settings, connect))
 
 
-def test_an_incremental_snapshot_reads_the_rows_of_its_condition_again_and_no_others(
-    shop: Shop, records_of: Callable[..., list[TopicRecord]]
-) -> None:
+def test_an_incremental_snapshot_reads_the_rows_of_its_condition_again_and_no_others(shop, records_of):
     asked = shop.signals.snapshot(["public.items"], where={"public.items": "id BETWEEN 7 AND 9 AND name <> 'it''em'"})
     assert asked.wait() == (TableRead("public.items", 3),)
     again = shop.rows(records_of(shop.source.topic("public.items"), count=23))
     assert [(event["op"], event["after"]["id"]) for event in again] == [("r", 7), ("r", 8), ("r", 9)]
 
 
-def test_a_blocking_snapshot_reads_them_in_one_go(shop: Shop, records_of: Callable[..., list[TopicRecord]]) -> None:
+def test_a_blocking_snapshot_reads_them_in_one_go(shop, records_of):
     before = len(records_of(shop.source.topic("public.items"), count=20))
     asked = shop.signals.blocking_snapshot(["public.items"], where={"public.items": "id IN (1, 20)"})
     assert asked.wait() == (TableRead("public.items", 2),)
@@ -73,7 +71,7 @@ def test_a_blocking_snapshot_reads_them_in_one_go(shop: Shop, records_of: Callab
     assert [json.loads(record.value or b"")["after"]["id"] for record in last] == [1, 20]
 
 
-def test_a_snapshot_rests_goes_on_and_is_stopped(shop: Shop) -> None:
+def test_a_snapshot_rests_goes_on_and_is_stopped(shop):
     heard: list[Notification] = []
     asked = shop.signals.snapshot(["public.parts", "public.items"])
     assert shop.signals.pause().stage == Stage.PAUSED
@@ -90,14 +88,14 @@ def test_a_snapshot_rests_goes_on_and_is_stopped(shop: Shop) -> None:
     ]
 
 
-def test_a_table_that_runs_uncaptured_is_named_with_its_remedy(shop: Shop) -> None:
+def test_a_table_that_runs_uncaptured_is_named_with_its_remedy(shop):
     declared = dataclasses.replace(shop.source, tables=(*shop.source.tables, "public.later"))
     asked = dataclasses.replace(shop.signals, source=declared).snapshot(["public.later", "public.items"])
     with pytest.raises(SnapshotFailed, match=r"public\.later UNKNOWN_SCHEMA.*\n.*factfold cdc apply"):
         asked.wait()
 
 
-def test_a_condition_that_is_no_sql_is_named(shop: Shop) -> None:
+def test_a_condition_that_is_no_sql_is_named(shop):
     asked = shop.signals.snapshot(["public.items"], where={"public.items": "no_such_column = 1"})
     with pytest.raises(SnapshotFailed, match="SQL_EXCEPTION") as failed:
         asked.wait()
@@ -106,9 +104,7 @@ def test_a_condition_that_is_no_sql_is_named(shop: Shop) -> None:
         shop.signals.blocking_snapshot(["public.items"], where={"public.items": "no_such_column = 1"}).wait()
 
 
-def test_a_new_table_is_captured_and_its_rows_come_by_a_snapshot(
-    shop: Shop, connect: ConnectClient, records_of: Callable[..., list[TopicRecord]]
-) -> None:
+def test_a_new_table_is_captured_and_its_rows_come_by_a_snapshot(shop, connect, records_of):
     shop.database.run("CREATE TABLE colours (id int PRIMARY KEY)", "INSERT INTO colours VALUES (1), (2), (3)")
     grown = dataclasses.replace(shop.source, tables=(*shop.source.tables, "public.colours"))
     prepare_source(shop.database.engine, grown, password=shop.database.password)
@@ -118,13 +114,13 @@ def test_a_new_table_is_captured_and_its_rows_come_by_a_snapshot(
     assert len(records_of(grown.topic("public.colours"), count=3)) == 3
 
 
-def test_the_signal_table_is_made_once_and_emptied(shop: Shop) -> None:
+def test_the_signal_table_is_made_once_and_emptied(shop):
     assert prepare_signals(shop.database.engine, shop.source) is False
     assert clear_signals(shop.database.engine, shop.source) > 0
     assert shop.database.rows("SELECT * FROM signals") == []
 
 
-def test_an_older_signal_table_is_brought_up_to_date(captured: Callable[[], Captured]) -> None:
+def test_an_older_signal_table_is_brought_up_to_date(captured):
     database = captured(
         "CREATE TABLE items (id int PRIMARY KEY)",
         "CREATE TABLE signals (id varchar(42) PRIMARY KEY, type varchar(32) NOT NULL, data varchar(2048))",
@@ -149,16 +145,14 @@ def test_an_older_signal_table_is_brought_up_to_date(captured: Callable[[], Capt
         ("CREATE TABLE signals (id text PRIMARY KEY, type text, data text, who text NOT NULL)", "column who must have"),
     ],
 )
-def test_a_table_that_is_something_else_is_refused(captured: Callable[[], Captured], statement: str, why: str) -> None:
+def test_a_table_that_is_something_else_is_refused(captured, statement, why):
     database = captured("CREATE TABLE items (id int PRIMARY KEY)", statement)
     source = database.source(tables=("public.items",), signal_table="public.signals")
     with pytest.raises(SourceNotReady, match=why):
         prepare_source(database.engine, source, password=database.password)
 
 
-def test_the_command_reads_tables_again_and_tells_of_it(
-    shop: Shop, cdc_of: Callable[..., Any], settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_reads_tables_again_and_tells_of_it(shop, cdc_of, settings, monkeypatch):
     monkeypatch.setenv("FACTFOLD_KAFKA__BOOTSTRAP_SERVERS", settings.kafka.bootstrap_servers)
     run = cdc_of(shop.database, source=shop.source)
     where = ("--where", "public.items=id = 5", "--table", "public.items")

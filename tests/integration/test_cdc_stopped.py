@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -26,19 +25,13 @@ from cdc.connect.status import FAILED, STOPPED
 from cdc.errors import SourceNotReady
 from eventstore.kafka.admin import OffsetReader
 from eventstore.settings import Settings
-from eventstore.topics import TopicRecord
 from tests.connectors import rest
 from tests.waiting import wait_until
 
 INSERTED = "INSERT INTO items SELECT {id}, string_agg(md5(i::text), '') FROM generate_series(1, {size} / 32) i"
 
 
-def test_a_row_that_stops_its_connector_is_named_with_what_lets_it_through(
-    connect: ConnectClient,
-    captured: Callable[[], Any],
-    records_of: Callable[..., list[TopicRecord]],
-    settings: Settings,
-) -> None:
+def test_a_row_that_stops_its_connector_is_named_with_what_lets_it_through(connect, captured, records_of, settings):
     shop = captured("CREATE TABLE items (id int PRIMARY KEY, name text)", "CREATE TABLE others (id int PRIMARY KEY)")
     source = shop.prepared(shop.source(tables=("public.items", "public.others")))
     cdc.apply_connector(connect, source, source=shop.engine)
@@ -76,9 +69,7 @@ def _limit(settings: Settings, topic: str, size: str) -> None:
         future.result()
 
 
-def test_a_connector_stops_at_a_truncate_and_goes_on_where_it_is_told_to_skip_it(
-    connect: ConnectClient, captured: Callable[[], Any], records_of: Callable[..., list[TopicRecord]]
-) -> None:
+def test_a_connector_stops_at_a_truncate_and_goes_on_where_it_is_told_to_skip_it(connect, captured, records_of):
     shop = captured("CREATE TABLE items (id int PRIMARY KEY, name text)", "INSERT INTO items VALUES (1, 'nail')")
     tables = {"tables": ("public.items",)}
     stopping = shop.prepared(shop.source(**tables))
@@ -96,9 +87,7 @@ def test_a_connector_stops_at_a_truncate_and_goes_on_where_it_is_told_to_skip_it
     assert keys == [b'{"id":1}', b'{"id":2}']
 
 
-def test_a_publication_that_leaves_truncates_out_is_mended_for_a_connector_that_stops_at_them(
-    captured: Callable[[], Any],
-) -> None:
+def test_a_publication_that_leaves_truncates_out_is_mended_for_a_connector_that_stops_at_them(captured):
     shop = captured("CREATE TABLE items (id int PRIMARY KEY)")
     skipping = shop.prepared(shop.source(tables=("public.items",), truncates="skip"))
     truncates = f"SELECT pubtruncate FROM pg_publication WHERE pubname = '{skipping.publication}'"
@@ -123,11 +112,8 @@ def far_ahead(client: ConnectClient, name: str) -> None:
 
 
 def test_another_server_is_refused_until_it_is_declared_another_life_and_then_its_rows_win(
-    connect: ConnectClient,
-    captured: Callable[[], Any],
-    records_of: Callable[..., list[TopicRecord]],
-    settings: Settings,
-) -> None:
+    connect, captured, records_of, settings
+):
     shop = captured("CREATE TABLE items (id int PRIMARY KEY, name text)")
     first = shop.prepared(shop.source(tables=("public.items",), transactions=True))
     apply_connector(connect, first, source=shop.engine)

@@ -149,7 +149,7 @@ def until_current(reader: Reader, most: int, *, changes: int) -> Iterator[list[T
 
 
 @pytest.mark.parametrize("most", [7, 100_000])
-def test_every_batch_holds_whole_transactions_while_they_are_written(bank: Bank, reader: Reader, most: int) -> None:
+def test_every_batch_holds_whole_transactions_while_they_are_written(bank, reader, most):
     before = sum(sum(counts.values()) for counts in reader.ended().values())
     written = threading.Thread(target=lambda: [bank.transfer(accounts=1 + n % 4) for n in range(30)])
     written.start()
@@ -165,7 +165,7 @@ def test_every_batch_holds_whole_transactions_while_they_are_written(bank: Bank,
         assert sum(counts.total() for counts in rows.values()) <= most or len(rows) == 1
 
 
-def test_a_transaction_longer_than_one_poll_of_the_connector_comes_whole(bank: Bank, reader: Reader) -> None:
+def test_a_transaction_longer_than_one_poll_of_the_connector_comes_whole(bank, reader):
     reader.at = reader.offsets.end_offsets(bank.topics)
     many = 3_000  # more than Debezium's 2,048 a poll: several Kafka transactions
     rows = ", ".join(f"({1_000 + n}, 5)" for n in range(many))
@@ -217,7 +217,7 @@ def shown(environment: Environment, name: str) -> list[tuple[int, int]]:
 
 
 @pytest.mark.timeout(max(300, 2 * VERSIONS))
-def test_no_version_of_a_view_shows_half_a_transfer(bank: Bank, environment: Callable[[], Environment]) -> None:
+def test_no_version_of_a_view_shows_half_a_transfer(bank, environment):
     views, group = environment(), bank.group("whole", transactions=(bank.source.topic_prefix,))
     samples = sampled(bank, views, group, "whole", transfers=VERSIONS)
     assert len(samples) > VERSIONS
@@ -228,9 +228,7 @@ def test_no_version_of_a_view_shows_half_a_transfer(bank: Bank, environment: Cal
     assert shown(views, "whole") == before
 
 
-def test_rows_of_a_snapshot_come_though_no_transaction_follows(
-    bank: Bank, reader: Reader, connect: ConnectClient
-) -> None:
+def test_rows_of_a_snapshot_come_though_no_transaction_follows(bank, reader, connect):
     reader.at = reader.offsets.end_offsets(bank.topics)
     signals = Signals(bank.database.engine, bank.source, bank.settings, connect)
     for ask in (signals.snapshot, signals.blocking_snapshot):

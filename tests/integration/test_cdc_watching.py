@@ -11,15 +11,7 @@ from contextlib import closing
 from datetime import UTC, datetime
 
 import cdc
-from eventstore import (
-    ANY,
-    Aggregate,
-    SqlEventStore,
-    command,
-    event,
-    open_subscriber,
-    subscription,
-)
+from eventstore import ANY, Aggregate, SqlEventStore, event, open_subscriber, subscription
 from eventstore.metrics import SubscriptionMetrics
 from eventstore.relay import Relay
 from factfold.watching.metrics import Letters, WatchMetrics, look_at_store, look_at_views
@@ -36,10 +28,6 @@ class Parcel(Aggregate):
     @event
     class Packed:
         grams: int
-
-    @command
-    def pack(self, *, grams: int) -> None:
-        self.emit(self.Packed(grams=grams))
 
 
 def parcels(engine):

@@ -38,9 +38,7 @@ def found_by_doctor(store: SqlEventStore, servers: str | None) -> dict[str, Any]
     return {one["check"]: one for one in json.loads(ran.stdout)}
 
 
-def test_a_topic_that_was_given_more_partitions_or_another_policy_is_found_with_what_to_do(
-    store: SqlEventStore, settings: Settings
-) -> None:
+def test_a_topic_that_was_given_more_partitions_or_another_policy_is_found_with_what_to_do(store, settings):
     topic = topic_of(store)
     fill(store, 1)
     Relay(store, settings).run(stop=threading.Event(), once=True)
@@ -69,8 +67,8 @@ def taken(store: SqlEventStore, settings: Settings, database: Callable[[], str])
 
 
 def test_a_topic_that_another_service_has_filled_is_found_by_both_doctors_and_refused_by_all_that_would_fill_it(
-    store: SqlEventStore, taken: SqlEventStore, settings: Settings
-) -> None:
+    store, taken, settings
+):
     topic, before = topic_of(store), end_offsets(settings, [topic_of(store)])
     assert found_by_doctor(store, settings.kafka.bootstrap_servers)["topics"]["severity"] == "ok"
     found = found_by_doctor(taken, settings.kafka.bootstrap_servers)["topics"]

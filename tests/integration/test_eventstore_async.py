@@ -10,16 +10,7 @@ from uuid import uuid4
 import pytest
 from sqlalchemy import make_url
 
-from eventstore import (
-    ANY,
-    NO_STREAM,
-    STREAM_EXISTS,
-    Aggregate,
-    AsyncSqlEventStore,
-    Dispatcher,
-    SqlEventStore,
-    event,
-)
+from eventstore import ANY, NO_STREAM, STREAM_EXISTS, Aggregate, AsyncSqlEventStore, Dispatcher, SqlEventStore, event
 from eventstore.backends.sql import greenlets, writing
 from eventstore.backends.sql.postgres import PostgresDialect
 from eventstore.errors import StoreNotPrepared, StoreUnavailable

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
-from typing import Any
 from uuid import uuid4
 
 import psycopg
@@ -31,17 +30,10 @@ from eventstore import (
 )
 from eventstore.backends.sql.models import MIGRATIONS, NEWEST, migrate
 from eventstore.errors import InvalidSeal, StoreNotPrepared
-from eventstore.settings import Settings
 from eventstore.snapshots import AggregateSnapshot
-from eventstore.topics import TopicRecord
 from factfold.cli.entry import application
 from tests.errors import raises
-
-
-class Note(Aggregate):
-    @event
-    class Written:
-        text: str
+from tests.notes import Note
 
 
 class Memo(Aggregate):
@@ -69,7 +61,7 @@ def note(words: str) -> Note.Written:
     return Note.Written(text=words)
 
 
-def test_what_is_appended_to_one_store_is_not_in_the_other(stores: tuple[SqlEventStore, SqlEventStore]) -> None:
+def test_what_is_appended_to_one_store_is_not_in_the_other(stores):
     one, other = stores
     shared = uuid4()
     for store, words in ((one, "one"), (other, "other")):
@@ -85,7 +77,7 @@ def test_what_is_appended_to_one_store_is_not_in_the_other(stores: tuple[SqlEven
     assert other.head("note-1") == 0
 
 
-def test_what_one_store_registers_the_other_does_not_know(stores: tuple[SqlEventStore, SqlEventStore]) -> None:
+def test_what_one_store_registers_the_other_does_not_know(stores):
     one, other = stores
     one.register(Note, Memo)
     one.declare_category("crate", partitions=7)
@@ -114,7 +106,7 @@ def differences(store: SqlEventStore) -> list[object]:
         return list(compare_metadata(MigrationContext.configure(connection, opts=options), store.tables.metadata))
 
 
-def test_migrations_of_one_store_leave_the_other_alone(url: str, engine: Engine) -> None:
+def test_migrations_of_one_store_leave_the_other_alone(url, engine):
     one, other = SqlEventStore(engine, schema="a"), SqlEventStore(engine, schema="b")
     one.create_tables()
     run(url, f"update a.{MIGRATIONS} set version_num = '9999'")
@@ -124,7 +116,7 @@ def test_migrations_of_one_store_leave_the_other_alone(url: str, engine: Engine)
         one.create_tables()
 
 
-def test_migrations_make_the_tables_of_a_schema_and_leave_the_connection_as_it_was(engine: Engine) -> None:
+def test_migrations_make_the_tables_of_a_schema_and_leave_the_connection_as_it_was(engine):
     store = SqlEventStore(engine, schema="a")
     with engine.begin() as connection:
         before = connection.scalar(text("show search_path"))
@@ -137,7 +129,7 @@ def test_migrations_make_the_tables_of_a_schema_and_leave_the_connection_as_it_w
         assert connection.scalar(text("select count(*) from pg_tables where schemaname = 'public'")) == 0
 
 
-def test_the_sql_that_is_shown_makes_the_schema_too(url: str, engine: Engine) -> None:
+def test_the_sql_that_is_shown_makes_the_schema_too(url, engine):
     store = SqlEventStore(engine, schema="a")
     run(url, store.migration_sql())
     assert store.version().is_current
@@ -154,7 +146,7 @@ def humble(url: str) -> Iterator[str]:
     run(url, f"drop owned by {user}; drop role {user}")
 
 
-def test_a_user_who_may_not_make_the_schema_is_told_what_its_owner_has_to_run(url: str, humble: str) -> None:
+def test_a_user_who_may_not_make_the_schema_is_told_what_its_owner_has_to_run(url, humble):
     with SqlEventStore(humble, schema="a") as store:
         with pytest.raises(StoreNotPrepared, match="may not create it") as refused:
             store.create_tables()
@@ -179,7 +171,7 @@ def opened(engine: Engine, tenant: str) -> SqlEventStore:
     return store
 
 
-def test_the_same_stream_is_another_one_for_each_tenant(engine: Engine) -> None:
+def test_the_same_stream_is_another_one_for_each_tenant(engine):
     stores = {tenant: opened(engine, tenant) for tenant in ("acme", "globex")}
     for tenant, store in stores.items():
         store.append("lamp-1", [Lamp.Lit(room=tenant)], expected=NO_STREAM)
@@ -192,7 +184,7 @@ def test_the_same_stream_is_another_one_for_each_tenant(engine: Engine) -> None:
     assert found == [("acme-lamp", "/acme")]
 
 
-def test_a_key_copied_into_another_store_does_not_open_there(engine: Engine) -> None:
+def test_a_key_copied_into_another_store_does_not_open_there(engine):
     for tenant in ("acme", "globex"):
         opened(engine, tenant)
     SqlEventStore(engine).create_tables()
@@ -210,7 +202,7 @@ def test_a_key_copied_into_another_store_does_not_open_there(engine: Engine) -> 
     assert public.keys_for(["bob"]) == default.keys_for(["bob"])
 
 
-def test_tenants_are_those_who_have_a_store(engine: Engine) -> None:
+def test_tenants_are_those_who_have_a_store(engine):
     for tenant in ("globex", "acme"):
         opened(engine, tenant)
     SqlEventStore(engine, schema="shop").create_tables()
@@ -219,7 +211,7 @@ def test_tenants_are_those_who_have_a_store(engine: Engine) -> None:
     assert tenants(engine) == ["acme", "globex"]
 
 
-def test_the_command_lists_tenants_and_says_who_has_to_be_migrated(engine: Engine) -> None:
+def test_the_command_lists_tenants_and_says_who_has_to_be_migrated(engine):
     opened(engine, "acme")
     opened(engine, "globex")
     url = engine.url.render_as_string(hide_password=False)
@@ -237,9 +229,7 @@ def test_the_command_lists_tenants_and_says_who_has_to_be_migrated(engine: Engin
     assert CliRunner().invoke(application(), ask).exit_code == 0
 
 
-def test_one_connector_publishes_every_tenant_to_topics_of_its_own(
-    captured: Callable[[], Any], connect: Any, settings: Settings, records_of: Callable[..., list[TopicRecord]]
-) -> None:
+def test_one_connector_publishes_every_tenant_to_topics_of_its_own(captured, connect, settings, records_of):
     made = captured()
     names = [f"{made.name}_{letter}" for letter in "ab"]
     stores = [opened(made.engine, name) for name in names]

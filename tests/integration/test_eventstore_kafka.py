@@ -65,27 +65,25 @@ def _records(topic: str, keys: list[str]) -> list[OutgoingRecord]:
     return [OutgoingRecord(topic=topic, key=key.encode(), value=key.encode()) for key in keys]
 
 
-def test_topics_that_exist_are_checked_and_left_alone(settings: Settings, topic: str) -> None:
+def test_topics_that_exist_are_checked_and_left_alone(settings, topic):
     assert ensure_topics(settings, [event_topic(topic, partitions=4)]) == []
 
 
-def test_another_partition_count_or_policy_is_a_mismatch(settings: Settings, topic: str) -> None:
+def test_another_partition_count_or_policy_is_a_mismatch(settings, topic):
     with pytest.raises(TopicMismatch, match="has 4 partitions, 3 are required"):
         ensure_topics(settings, [event_topic(topic, partitions=3)])
     with pytest.raises(TopicMismatch, match=r"cleanup\.policy=compact, delete is required"):
         ensure_topics(settings, [branch_topic(topic, partitions=4)])
 
 
-def test_python_places_keys_where_java_would(settings: Settings, topic: str, producer: RecordProducer) -> None:
+def test_python_places_keys_where_java_would(settings, topic, producer):
     keys = _keys(200)
     producer.send(_records(topic, keys))
     placed = {(record.key or b"").decode(): record.partition for record in read_range(settings, topic)}
     assert placed == {key: partition_of(key, 4) for key in keys}
 
 
-def test_a_record_keeps_headers_nulls_and_the_partition_it_was_given(
-    settings: Settings, topic: str, producer: RecordProducer
-) -> None:
+def test_a_record_keeps_headers_nulls_and_the_partition_it_was_given(settings, topic, producer):
     headers = (("ce_id", b"1"), ("empty", None), ("ce_id", b"2"))
     producer.send([OutgoingRecord(topic=topic, key=b"k", value=None, headers=headers, partition=3)])
     (record,) = read_range(settings, topic)
@@ -93,9 +91,7 @@ def test_a_record_keeps_headers_nulls_and_the_partition_it_was_given(
     assert record.place == f"{topic}[3]@0"
 
 
-def test_offsets_end_before_an_open_transaction(
-    settings: Settings, topic: str, producer: RecordProducer, transactional: Producer
-) -> None:
+def test_offsets_end_before_an_open_transaction(settings, topic, producer, transactional):
     producer.send([OutgoingRecord(topic=topic, key=b"k", value=b"1", partition=0)])
     transactional.begin_transaction()
     transactional.produce(topic, b"2", b"k", partition=0)
@@ -107,7 +103,7 @@ def test_offsets_end_before_an_open_transaction(
     assert [record.value for record in read_range(settings, topic)] == [b"1", b"2"]
 
 
-def test_an_aborted_transaction_is_read_over(settings: Settings, topic: str, transactional: Producer) -> None:
+def test_an_aborted_transaction_is_read_over(settings, topic, transactional):
     transactional.begin_transaction()
     transactional.produce(topic, b"never", b"k", partition=0)
     transactional.flush(10)
@@ -116,14 +112,14 @@ def test_an_aborted_transaction_is_read_over(settings: Settings, topic: str, tra
     assert list(read_range(settings, topic)) == []
 
 
-def test_a_range_is_read_from_its_start_to_its_end(settings: Settings, topic: str, producer: RecordProducer) -> None:
+def test_a_range_is_read_from_its_start_to_its_end(settings, topic, producer):
     producer.send([OutgoingRecord(topic=topic, key=b"k", value=b"%d" % n, partition=1) for n in range(10)])
     part = read_range(settings, topic, start={1: 3}, end={1: 6})
     assert [record.value for record in part] == [b"3", b"4", b"5"]
     assert beginning_offsets(settings, [topic])[topic] == {0: 0, 1: 0, 2: 0, 3: 0}
 
 
-def test_the_schemas_topic_is_read_whole(settings: Settings, producer: RecordProducer) -> None:
+def test_the_schemas_topic_is_read_whole(settings, producer):
     schemas = f"schemas.{uuid.uuid4().hex[:8]}"
     ensure_topics(settings, [replace(event_topic(schemas, partitions=1))])
     kinds = [kind.registered for kind in Order.event_types.values()]
@@ -134,7 +130,7 @@ def test_the_schemas_topic_is_read_whole(settings: Settings, producer: RecordPro
         read_schemas(settings, topic=schemas)
 
 
-def test_a_missing_topic_is_named(settings: Settings, producer: RecordProducer) -> None:
+def test_a_missing_topic_is_named(settings, producer):
     with pytest.raises(TopicMissing, match=r"'no\.such'"):
         end_offsets(settings, ["no.such"])
     with pytest.raises(TopicMissing, match=r"'no\.such'"):
@@ -143,7 +139,7 @@ def test_a_missing_topic_is_named(settings: Settings, producer: RecordProducer) 
         producer.send(_records("no.such", ["k"]))
 
 
-def test_an_unreachable_broker_is_named_before_the_deadline() -> None:
+def test_an_unreachable_broker_is_named_before_the_deadline():
     nowhere, started = Settings.for_broker("127.0.0.1:1"), time.monotonic()
     with (
         OffsetReader(nowhere, deadline=2) as offsets,
@@ -181,9 +177,7 @@ def amounts(entries: list[Entry]) -> list[int]:
     return [entry.data["amount"] for entry in entries]
 
 
-def test_the_last_records_of_all_partitions_are_shown_in_the_order_of_their_times_and_chosen_by_them(
-    payments: PaymentsTopic, log: TopicLog
-) -> None:
+def test_the_last_records_of_all_partitions_are_shown_in_the_order_of_their_times_and_chosen_by_them(payments, log):
     for amount in range(6):
         payments.receive([amount])
         sleep(0.002)  # times of records are whole milliseconds
@@ -195,7 +189,7 @@ def test_the_last_records_of_all_partitions_are_shown_in_the_order_of_their_time
     assert log.last(Selection(until=now - timedelta(hours=1)), limit=9) == []
 
 
-def test_records_behind_many_others_are_reached(payments: PaymentsTopic, log: TopicLog) -> None:
+def test_records_behind_many_others_are_reached(payments, log):
     """Windows before the end grow until there are enough, or the partition's beginning is reached."""
     wanted = payments.record(Payment.Refunded(amount=7), partition=1, ce_correlationid="talk")
     payments.put([wanted])
@@ -210,7 +204,7 @@ def test_records_behind_many_others_are_reached(payments: PaymentsTopic, log: To
         assert amounts(list(log.read(selection))) == [7]
 
 
-def test_a_topic_is_followed_from_its_last_records_on(payments: PaymentsTopic, log: TopicLog) -> None:
+def test_a_topic_is_followed_from_its_last_records_on(payments, log):
     payments.receive([1, 2], partition=0)
     stop = Event()
     followed = log.follow(Selection(types=("payment.received",)), limit=1, stop=stop)
@@ -221,7 +215,7 @@ def test_a_topic_is_followed_from_its_last_records_on(payments: PaymentsTopic, l
     assert list(followed) == []
 
 
-def test_a_record_is_found_by_its_place_and_an_event_by_its_id(payments: PaymentsTopic, log: TopicLog) -> None:
+def test_a_record_is_found_by_its_place_and_an_event_by_its_id(payments, log):
     (sent,) = payments.receive([5], partition=2)
     assert log.at(2, 0).data == {"amount": 5}
     found = log.find(UUID(dict(sent.headers)["ce_id"].decode()))  # type: ignore[union-attr]
@@ -233,7 +227,7 @@ def test_a_record_is_found_by_its_place_and_an_event_by_its_id(payments: Payment
     assert log.find(UUID(int=0)) is None
 
 
-def test_the_commands_read_topics(payments: PaymentsTopic, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_commands_read_topics(payments, monkeypatch):
     monkeypatch.setenv("FACTFOLD_KAFKA__BOOTSTRAP_SERVERS", payments.settings.kafka.bootstrap_servers)
     payments.put(
         [payments.record(Payment.Received(amount=3), partition=1, ce_correlationid="talk", ce_causationid="c")]
@@ -249,7 +243,7 @@ def test_the_commands_read_topics(payments: PaymentsTopic, monkeypatch: pytest.M
     assert [step["kind"] for step in run("trace", "talk")["steps"]] == ["command", "event"]
 
 
-def test_postgresql_selects_and_follows_as_sqlite_does(database: Any) -> None:
+def test_postgresql_selects_and_follows_as_sqlite_does(database):
     with SqlEventStore(database()) as store:
         store.create_tables()
         for amount in range(3):

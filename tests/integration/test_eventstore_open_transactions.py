@@ -21,7 +21,7 @@ def metered(database: Callable[[], str]) -> Iterator[SqlEventStore]:
         yield metered
 
 
-def test_events_of_an_open_transaction_are_waited_for_and_not_skipped(metered: SqlEventStore) -> None:
+def test_events_of_an_open_transaction_are_waited_for_and_not_skipped(metered):
     naive, fenced = NaiveReader(metered), FencedReader(metered)
     with metered.engine.connect() as slow, slow.begin():
         metered.append("meter-slow", [Meter.Read(number=1)], expected=NO_STREAM, connection=slow)
@@ -35,7 +35,7 @@ def test_events_of_an_open_transaction_are_waited_for_and_not_skipped(metered: S
     assert naive.seen == [("meter-fast", 0)], "the naive reader was meant to skip the slow event"
 
 
-def test_the_fence_says_what_it_hides_for_how_long_and_by_whom(metered: SqlEventStore) -> None:
+def test_the_fence_says_what_it_hides_for_how_long_and_by_whom(metered):
     with metered.engine.connect() as slow, slow.begin():
         slow.exec_driver_sql("set application_name to 'slow import'")
         metered.append("meter-slow", [Meter.Read(number=1)], expected=NO_STREAM, connection=slow)
@@ -48,7 +48,7 @@ def test_the_fence_says_what_it_hides_for_how_long_and_by_whom(metered: SqlEvent
     wait_until(lambda: metered.fence() == FenceStatus(0, 0.0, None))
 
 
-def test_the_age_of_somebody_else_s_transaction_is_not_for_everybody(metered: SqlEventStore) -> None:
+def test_the_age_of_somebody_else_s_transaction_is_not_for_everybody(metered):
     role = f"reader_{uuid.uuid4().hex[:8]}"
     with metered.engine.begin() as connection:
         connection.exec_driver_sql(f"create role {role} login password 'x'; grant select on events to {role}")
@@ -62,7 +62,7 @@ def test_the_age_of_somebody_else_s_transaction_is_not_for_everybody(metered: Sq
         connection.exec_driver_sql(f"drop owned by {role}; drop role {role}")
 
 
-def test_a_stream_stays_in_order_when_an_earlier_transaction_appends_later(metered: SqlEventStore) -> None:
+def test_a_stream_stays_in_order_when_an_earlier_transaction_appends_later(metered):
     with metered.engine.connect() as early, early.begin():
         early.exec_driver_sql("select pg_current_xact_id()")
         metered.append("meter-1", [Meter.Read(number=0)], expected=NO_STREAM)
@@ -79,7 +79,7 @@ def _versions_by_plain_xid(metered: SqlEventStore) -> list[int]:
         return list(connection.exec_driver_sql(query).scalars())
 
 
-def test_readers_hold_nobody_up_while_they_work(metered: SqlEventStore) -> None:
+def test_readers_hold_nobody_up_while_they_work(metered):
     metered.append("meter-1", [Meter.Read(number=n) for n in range(1500)], expected=NO_STREAM)
     half_read = metered.read_all()
     next(half_read)

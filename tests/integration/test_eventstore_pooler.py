@@ -76,14 +76,14 @@ def append_and_read(store: SqlEventStore) -> None:
         list(threads.map(fill, range(STREAMS)))
 
 
-def test_a_store_says_what_a_pooler_of_transactions_needs(pooled: URL) -> None:
+def test_a_store_says_what_a_pooler_of_transactions_needs(pooled):
     with SqlEventStore(pooled) as store:
         with pytest.raises(UnsupportedBackend, match="pooler") as refused:
             append_and_read(store)
     assert "prepare_threshold=none" in refused.value.remedy
 
 
-def test_a_store_works_behind_one_with_the_setting(pooled: URL) -> None:
+def test_a_store_works_behind_one_with_the_setting(pooled):
     with SqlEventStore(pooled.update_query_dict({"prepare_threshold": "none"})) as store:
         append_and_read(store)
         assert len(list(store.read_all())) == STREAMS * EVENTS
@@ -107,11 +107,11 @@ def wait_in_threads(url: URL) -> None:
             list(threads.map(wait, range(STREAMS * EVENTS)))
 
 
-def test_views_say_what_a_pooler_of_transactions_needs(pooled: URL) -> None:
+def test_views_say_what_a_pooler_of_transactions_needs(pooled):
     with pytest.raises(TableStoreUnavailable, match="prepared statement") as refused:
         wait_in_threads(pooled)
     assert "prepare_threshold=none" in refused.value.remedy
 
 
-def test_a_service_waits_for_its_own_write_behind_one_with_the_setting(pooled: URL) -> None:
+def test_a_service_waits_for_its_own_write_behind_one_with_the_setting(pooled):
     wait_in_threads(pooled.update_query_dict({"prepare_threshold": "none"}))

@@ -38,7 +38,7 @@ def store(url: str) -> Iterator[SqlEventStore]:
         yield store
 
 
-def test_key_topic_and_partition_are_ordinary_columns_debezium_can_read(store: SqlEventStore) -> None:
+def test_key_topic_and_partition_are_ordinary_columns_debezium_can_read(store):
     store.append("order-7", [PLACED, PLACED], expected=NO_STREAM)
     with store.engine.connect() as connection:
         rows = connection.exec_driver_sql(RECORD_QUERY).all()
@@ -52,7 +52,7 @@ def test_key_topic_and_partition_are_ordinary_columns_debezium_can_read(store: S
     assert generated == 0
 
 
-def test_a_race_lost_inside_the_callers_transaction_gives_the_actual_version(store: SqlEventStore) -> None:
+def test_a_race_lost_inside_the_callers_transaction_gives_the_actual_version(store):
     store.append("order-1", [PLACED], expected=NO_STREAM)
     with store.engine.connect() as late:
         late.execution_options(isolation_level="REPEATABLE READ")
@@ -65,7 +65,7 @@ def test_a_race_lost_inside_the_callers_transaction_gives_the_actual_version(sto
     assert (lost.value.actual, lost.value.expected) == (1, 0)
 
 
-def test_a_writer_that_waited_for_the_winner_gets_the_actual_version(store: SqlEventStore) -> None:
+def test_a_writer_that_waited_for_the_winner_gets_the_actual_version(store):
     with ThreadPoolExecutor(1) as pool:
         with store.engine.begin() as winner:
             store.append("order-1", [PLACED] * 3, expected=NO_STREAM, connection=winner)
@@ -86,7 +86,7 @@ def _wait_for_a_blocked_backend(store: SqlEventStore) -> None:
     pytest.fail("nobody was blocked")
 
 
-def test_a_wrong_password_is_unavailable_and_never_shown(url: str) -> None:
+def test_a_wrong_password_is_unavailable_and_never_shown(url):
     wrong = make_url(url).set(password="sentinel-password")
     with SqlEventStore(wrong) as store, pytest.raises(StoreUnavailable) as refused:
         store.create_tables()
@@ -94,13 +94,13 @@ def test_a_wrong_password_is_unavailable_and_never_shown(url: str) -> None:
     assert "sentinel" not in str(refused.value)
 
 
-def test_a_server_that_is_gone_is_unavailable(url: str) -> None:
+def test_a_server_that_is_gone_is_unavailable(url):
     nowhere = make_url(url).set(host="127.0.0.1", port=1)
     with SqlEventStore(nowhere) as store, pytest.raises(StoreUnavailable, match="does not answer"):
         store.append("order-1", [PLACED], expected=ANY)
 
 
-def test_a_connection_that_was_lost_while_nobody_used_it_is_replaced(store: SqlEventStore) -> None:
+def test_a_connection_that_was_lost_while_nobody_used_it_is_replaced(store):
     store.append("order-1", [PLACED], expected=NO_STREAM)
     with psycopg.connect(store.engine.url.set(drivername="postgresql").render_as_string(False)) as killer:
         killer.execute(
@@ -111,14 +111,14 @@ def test_a_connection_that_was_lost_while_nobody_used_it_is_replaced(store: SqlE
     assert store.head("order-1") == 1
 
 
-def test_the_callers_commit_counts_although_nothing_else_was_executed(store: SqlEventStore) -> None:
+def test_the_callers_commit_counts_although_nothing_else_was_executed(store):
     with store.engine.connect() as connection:
         store.append("order-1", [PLACED], expected=NO_STREAM, connection=connection)
         connection.commit()
     assert store.head("order-1") == 0
 
 
-def test_a_batch_of_thousands_is_one_statement(store: SqlEventStore) -> None:
+def test_a_batch_of_thousands_is_one_statement(store):
     appends = [StreamAppend(f"order-{n}", [PLACED] * 3, NO_STREAM) for n in range(1500)]
     results = store.append_batch(appends)
     with store.engine.connect() as connection:  # the transaction and the command in it that wrote a row
@@ -128,7 +128,7 @@ def test_a_batch_of_thousands_is_one_statement(store: SqlEventStore) -> None:
     assert [recorded.id for recorded in store.read_all()] == [i for result in results for i in result.ids]
 
 
-def test_batches_that_cross_each_other_wait_and_do_not_deadlock(store: SqlEventStore) -> None:
+def test_batches_that_cross_each_other_wait_and_do_not_deadlock(store):
     """A deadlock is seen by PostgreSQL after a second, and broken one at a time: 16 such batches took half a minute."""
     streams = [f"order-{number}" for number in range(300)]
 

@@ -60,13 +60,13 @@ def finding(store: SqlEventStore) -> dict[str, Any]:
     return dict(found["store"])
 
 
-def test_a_store_that_was_never_elsewhere_is_well(store: SqlEventStore) -> None:
+def test_a_store_that_was_never_elsewhere_is_well(store):
     assert store.ahead_of_cluster() == store.renumber() == 0
     assert finding(store)["severity"] == "ok"
     assert command(store, "store", "renumber").output == "nothing to do\n"
 
 
-def test_the_events_of_a_restored_store_are_hidden_and_doctor_says_so(restored: SqlEventStore) -> None:
+def test_the_events_of_a_restored_store_are_hidden_and_doctor_says_so(restored):
     assert numbers(restored) == []
     assert restored.ahead_of_cluster() > AHEAD // 2
     found = finding(restored)
@@ -75,7 +75,7 @@ def test_the_events_of_a_restored_store_are_hidden_and_doctor_says_so(restored: 
     assert found["remedy"] == "factfold store renumber"
 
 
-def test_a_renumbered_store_is_read_in_its_order_and_goes_on(restored: SqlEventStore) -> None:
+def test_a_renumbered_store_is_read_in_its_order_and_goes_on(restored):
     remark(restored, 6, 7)
     assert command(restored, "store", "renumber").output.startswith("renumbered by ")
     assert numbers(restored) == [0, 1, 2, 3, 6, 7]
@@ -85,7 +85,7 @@ def test_a_renumbered_store_is_read_in_its_order_and_goes_on(restored: SqlEventS
     assert [e.version for e in restored.read_all() if e.stream == "note-0"] == [0, 1, 2, 3]
 
 
-def test_a_subscription_goes_on_behind_what_it_had_read(store: SqlEventStore) -> None:
+def test_a_subscription_goes_on_behind_what_it_had_read(store):
     seen: list[int] = []
 
     @subscription("note", group="readers")
@@ -104,7 +104,7 @@ def test_a_subscription_goes_on_behind_what_it_had_read(store: SqlEventStore) ->
     assert seen == [0, 1, 2, 3, 4, 5]
 
 
-def test_an_outbox_that_is_being_read_is_not_updated_unasked(restored: SqlEventStore) -> None:
+def test_an_outbox_that_is_being_read_is_not_updated_unasked(restored):
     slot = "renumber_test"
     with restored.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         connection.execute(text("select pg_create_logical_replication_slot(:slot, 'pgoutput')"), {"slot": slot})

@@ -83,7 +83,7 @@ def handled(settings: Settings, topic: str, keys: Any, cls: Any) -> list[Any]:
     return seen
 
 
-def test_a_subscription_opens_what_is_sealed_and_sees_an_erasure(store, topic) -> None:
+def test_a_subscription_opens_what_is_sealed_and_sees_an_erasure(store, topic):
     settings, name = topic
     assert all(b"Ada" not in found.value and b"Bob" not in found.value for found in read_range(settings, name))
     with SqlKeyStore(store.engine, MASTER) as keys:
@@ -93,7 +93,7 @@ def test_a_subscription_opens_what_is_sealed_and_sees_an_erasure(store, topic) -
 
 
 @each_row("header", ["ce_id", "ce_subject"])
-def test_a_subscription_opens_no_value_under_the_headers_of_another_event(store, topic, header) -> None:
+def test_a_subscription_opens_no_value_under_the_headers_of_another_event(store, topic, header):
     settings, name = topic
     first, second = read_range(settings, name)
     theirs = dict(second.headers)[header]

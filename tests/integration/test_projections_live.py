@@ -27,7 +27,7 @@ from tests.integration.log_writer import PARTITIONS, LogWriter
 from tests.integration.payments import CUSTOMERS as BUYERS
 from tests.integration.payments import Payment, micros, moment, received, risk_view
 from tests.integration.test_archive import expire
-from tests.integration.ticket_history import TicketHistory, assert_views_as_expected, view_rows
+from tests.integration.ticket_history import TicketHistory, assert_views_as_expected, rebuilt_tickets, view_rows
 from tests.integration.tickets import CUSTOMERS, REGIONS, Ticket, ticket_group
 from tests.tiers import first_of
 from tests.waiting import wait_until
@@ -142,10 +142,7 @@ def switch(stack):
 
 def test_a_store_that_is_down_for_a_while_is_outwaited_and_nothing_is_lost(environment, switch):
     env = environment()
-    writer = LogWriter(env.log.settings, Ticket, CUSTOMERS, REGIONS)
-    group, history = ticket_group(writer), TicketHistory(writer, 5)
-    writer.send(history.step())
-    rebuild(env, group)
+    writer, group, history = rebuilt_tickets(env)
     policy = Restarts(limit=1_000, first=0.1, longest=0.5)
     with followed(env, group, policy=policy) as (follower, goes_on):
         name = env.store._engine.url.database

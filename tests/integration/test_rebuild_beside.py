@@ -13,10 +13,7 @@ from typer.testing import CliRunner
 
 from factfold.cli.entry import application
 from projections import Environment, cut_over, diff, open_runner, rebuild, rollback, verify
-from projections.errors import (
-    DefinitionChanged,
-    ProjectionError,
-)
+from projections.errors import DefinitionChanged, ProjectionError
 from projections.lifecycle import building
 from projections.spark.live.incremental import LiveBatches
 from projections.spark.views.view_functions import view_columns
@@ -27,11 +24,6 @@ from tests.integration.log_writer import LogWriter
 from tests.integration.rebuild_watching import Killed, growing_group, killed_at, opened, rows_of
 from tests.integration.ticket_history import TicketHistory, view_rows
 from tests.integration.tickets import CUSTOMERS, REGIONS, Ticket, ticket_group
-
-
-@pytest.fixture
-def env(environment):
-    return environment()
 
 
 @pytest.fixture

@@ -19,10 +19,9 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from cdc import ConnectClient, delete_connector, drop_slot
+from cdc import delete_connector, drop_slot
 from eventstore import ANY, Settings, SqlEventStore
 from eventstore.relay import Relay
-from factfold.stack import LocalStack
 from projections import Environment, ViewTopic, open_runner, rebuild
 from projections.outputs.kafka import KafkaViewTopics
 from tests.crates import Crate
@@ -56,7 +55,7 @@ def run(url: str, settings: Settings, tmp_path: Path, monkeypatch: pytest.Monkey
     return run
 
 
-def test_the_page_about_tenants(run: Run, url: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_page_about_tenants(run, url, capsys):
     page = run("maintain-a-store.md")
     assert capsys.readouterr().out == "[]\n"
     for tenant in ("acme", "globex"):
@@ -72,7 +71,7 @@ def test_the_page_about_tenants(run: Run, url: str, capsys: pytest.CaptureFixtur
     page.engine.dispose()
 
 
-def test_the_page_about_the_relay(run: Run, url: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_page_about_the_relay(run, url, capsys):
     with SqlEventStore(url) as store:
         store.create_tables()
         store.declare_category("crate", partitions=2, topic=f"crate.{uuid.uuid4().hex[:8]}")
@@ -82,7 +81,7 @@ def test_the_page_about_the_relay(run: Run, url: str, capsys: pytest.CaptureFixt
     assert capsys.readouterr().out.splitlines()[-1] == "None"
 
 
-async def test_the_page_about_asyncio(run: Run, url: str, settings: Settings) -> None:
+async def test_the_page_about_asyncio(run, url, settings):
     page = await asyncio.to_thread(run, "use-asyncio.md")  # it has event loops of its own
     engine = sa.create_engine(url)
     page.parcels.metadata.create_all(engine)
@@ -116,14 +115,7 @@ def files_of(page: str, folder: Path, url: str, *, own: str) -> None:
             file.write_text(text, encoding="utf-8")
 
 
-def test_the_page_that_shows_a_table_in_another_service(
-    url: str,
-    stack: LocalStack,
-    connect: ConnectClient,
-    environment: Callable[[], Environment],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_page_that_shows_a_table_in_another_service(url, stack, connect, environment, tmp_path, monkeypatch):
     shop = sa.create_engine(url)
     with shop.begin() as connection:
         connection.exec_driver_sql("CREATE TABLE regions (id integer PRIMARY KEY, title text NOT NULL)")
@@ -155,7 +147,7 @@ def addressees(mail: Environment) -> list[tuple[object, ...]]:
         return [tuple(row) for row in connection.execute(sa.text("SELECT id, name, title FROM addressees"))]
 
 
-def test_the_page_about_view_topics(run: Run, settings: Settings) -> None:
+def test_the_page_about_view_topics(run, settings):
     topics = KafkaViewTopics(settings)
     topics.ensure([ViewTopic("order-details").spec])
     rows: list[dict[str, Any]] = [

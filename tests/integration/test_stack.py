@@ -98,7 +98,7 @@ UP = {"postgres": "up", "kafka": "up", "connect": "up"}
 DOWN = {"postgres": "down", "kafka": "down", "connect": "down"}
 
 
-def test_every_port_is_its_own_and_listens_on_this_machine_alone(stack: LocalStack) -> None:
+def test_every_port_is_its_own_and_listens_on_this_machine_alone(stack):
     listening = [
         connection.laddr
         for process in recorded(stack)
@@ -109,26 +109,26 @@ def test_every_port_is_its_own_and_listens_on_this_machine_alone(stack: LocalSta
     assert {address.ip.removeprefix("::ffff:") for address in listening} == {"127.0.0.1"}
 
 
-def test_postgres_is_durable_and_decodes_its_log(stack: LocalStack) -> None:
+def test_postgres_is_durable_and_decodes_its_log(stack):
     assert ask(stack, "SHOW wal_level") == "logical"
     assert ask(stack, "SHOW fsync") == "on"
     assert ask(stack, "SHOW server_version").startswith("18.")
     assert ask(stack, "SHOW max_slot_wal_keep_size") == "4GB"
 
 
-def test_postgres_lets_nobody_in_without_the_password(stack: LocalStack) -> None:
+def test_postgres_lets_nobody_in_without_the_password(stack):
     wrong = replace(stack.info.postgres, password="wrong")
     engine = sqlalchemy.create_engine(wrong.url())
     with pytest.raises(sqlalchemy.exc.OperationalError, match="password authentication failed"):
         engine.connect()
 
 
-def test_postgres_never_runs_as_root(stack: LocalStack) -> None:
+def test_postgres_never_runs_as_root(stack):
     server = psutil.Process(stack.info.processes["postgres"].pid)
     assert 0 not in server.uids()
 
 
-def test_connect_has_debezium_and_tells_no_secret_outside_of_its_folder(stack: LocalStack) -> None:
+def test_connect_has_debezium_and_tells_no_secret_outside_of_its_folder(stack):
     names = {plugin["class"] for plugin in get(stack, "/connector-plugins")}
     assert "io.debezium.connector.postgresql.PostgresConnector" in names
     written = (stack.folder / "connect.properties").read_text()
@@ -136,7 +136,7 @@ def test_connect_has_debezium_and_tells_no_secret_outside_of_its_folder(stack: L
     assert stat.S_IMODE(stack.info.secrets_dir.stat().st_mode) == 0o700
 
 
-def test_a_database_is_created_once_under_any_name_and_a_failure_is_in_postgresqls_words(stack: LocalStack) -> None:
+def test_a_database_is_created_once_under_any_name_and_a_failure_is_in_postgresqls_words(stack):
     name = 'a "shop" of mine'
     assert create_database(stack.info, name)
     assert not create_database(stack.info, name)
@@ -148,16 +148,14 @@ def test_a_database_is_created_once_under_any_name_and_a_failure_is_in_postgresq
         create_database(replace(stack.info, password="another"), "x")
 
 
-def test_psql_opens_a_database_of_the_stack_and_takes_arguments(stack: LocalStack) -> None:
+def test_psql_opens_a_database_of_the_stack_and_takes_arguments(stack):
     create_database(stack.info, "psql_here")
     asked = ["--", "-tAc", "select current_database(), current_user"]
     assert command("psql", "--stack", stack.name, "psql_here", *asked).stdout == "psql_here|postgres\n"
     assert command("psql", *asked, FACTFOLD_STACK=stack.name).stdout == "postgres|postgres\n"
 
 
-def test_without_psql_it_says_what_to_install(
-    stack: LocalStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_psql_it_says_what_to_install(stack, tmp_path, monkeypatch):
     monkeypatch.setattr("factfold.stack.postgres.install_tree", lambda: tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ArtifactError) as refused:
@@ -165,7 +163,7 @@ def test_without_psql_it_says_what_to_install(
     assert "postgresql-client" in refused.value.remedy
 
 
-def test_the_variables_of_a_stack_are_those_that_commands_read(stack: LocalStack) -> None:
+def test_the_variables_of_a_stack_are_those_that_commands_read(stack):
     found = _variables(stack.info, "shop")
     assert set(found) <= READ
     assert found["FACTFOLD_STORE_URL"] == found["FACTFOLD_VIEWS_URL"] == stack.info.postgres.url("shop")
@@ -178,20 +176,20 @@ def test_the_variables_of_a_stack_are_those_that_commands_read(stack: LocalStack
     )
 
 
-def test_the_second_stack_shares_nothing_with_the_first(stack: LocalStack, running: LocalStack) -> None:
+def test_the_second_stack_shares_nothing_with_the_first(stack, running):
     assert states(stack) == states(running) == UP
     assert not set(stack.info.ports.values()) & set(running.info.ports.values())
     assert not {one.pid for one in recorded(stack)} & {one.pid for one in recorded(running)}
 
 
-def test_up_again_starts_nothing_that_runs(running: LocalStack) -> None:
+def test_up_again_starts_nothing_that_runs(running):
     before = recorded(running)
     ran = command("up", "--stack", running.name, "--json")
     assert json.loads(ran.stdout)["servers"]["kafka"]["pid"] == before[1].pid
     assert recorded(running) == before
 
 
-def test_a_killed_server_is_down_and_up_starts_it_alone(running: LocalStack) -> None:
+def test_a_killed_server_is_down_and_up_starts_it_alone(running):
     postgres, kafka, _ = recorded(running)
     running.kill("connect")
     ran = command("status", "--stack", running.name, "--json")
@@ -202,7 +200,7 @@ def test_a_killed_server_is_down_and_up_starts_it_alone(running: LocalStack) -> 
     assert states(running) == UP
 
 
-def test_a_registry_is_started_where_it_is_asked_for_and_keeps_what_it_was_told(running: LocalStack) -> None:
+def test_a_registry_is_started_where_it_is_asked_for_and_keeps_what_it_was_told(running):
     ran = command("up", "--stack", running.name, "--registry", "--json")
     assert json.loads(ran.stdout)["servers"]["registry"]["state"] == "up"
     subject = f"{running.info.registry_url}/subjects/order.placed/versions"
@@ -220,9 +218,7 @@ def test_a_registry_is_started_where_it_is_asked_for_and_keeps_what_it_was_told(
 
 
 @pytest.mark.faults
-def test_after_a_power_cut_the_stack_comes_back_with_its_data_and_moves_off_a_port_that_was_taken(
-    running: LocalStack,
-) -> None:
+def test_after_a_power_cut_the_stack_comes_back_with_its_data_and_moves_off_a_port_that_was_taken(running):
     ask(running, "CREATE TABLE kept AS SELECT 42 AS answer")
     ports, gone = running.info.ports, recorded(running)
     for process in gone:
@@ -240,7 +236,7 @@ def test_after_a_power_cut_the_stack_comes_back_with_its_data_and_moves_off_a_po
     assert ask(running, "SELECT answer FROM kept") == 42
 
 
-def test_down_stops_its_own_servers_and_leaves_the_other_stack_alone(stack: LocalStack, running: LocalStack) -> None:
+def test_down_stops_its_own_servers_and_leaves_the_other_stack_alone(stack, running):
     stopped = recorded(running)
     ran = command("down", "--stack", running.name)
     assert ran.stdout == "stopped postgres, kafka, connect\n"
@@ -249,9 +245,7 @@ def test_down_stops_its_own_servers_and_leaves_the_other_stack_alone(stack: Loca
     assert command("down", "--stack", running.name).stdout == "nothing was running\n"
 
 
-def test_a_server_that_does_not_start_shows_the_end_of_its_log_and_nothing_is_left(
-    stopped: LocalStack,
-) -> None:
+def test_a_server_that_does_not_start_shows_the_end_of_its_log_and_nothing_is_left(stopped):
     settings = stopped.info.data("postgres") / "postgresql.conf"
     good = settings.read_text()
     settings.write_text(good + "no_such_setting = 1\n")
@@ -281,9 +275,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def test_a_normal_user_can_start_a_stack_and_it_is_swept_away_when_its_owner_was_killed(
-    stack: LocalStack, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_normal_user_can_start_a_stack_and_it_is_swept_away_when_its_owner_was_killed(stack, monkeypatch):
     """The user is the one who runs the tests, or `nobody` when that is root."""
     account = pwd.getpwnam("nobody") if os.geteuid() == 0 else pwd.getpwuid(os.geteuid())
     with tempfile.TemporaryDirectory() as home:

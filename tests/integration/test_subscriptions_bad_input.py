@@ -14,13 +14,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from eventstore import Subscriber, open_subscriber, subscription
-from eventstore.errors import (
-    BrokerRefused,
-    BrokerUnreachable,
-    OffsetsExpired,
-    SubscriptionError,
-    TopicMissing,
-)
+from eventstore.errors import BrokerRefused, BrokerUnreachable, OffsetsExpired, SubscriptionError, TopicMissing
 from eventstore.inbox import Inbox
 from eventstore.kafka.admin import quiet
 from eventstore.kafka.consumer import read_range

@@ -171,7 +171,7 @@ def store(database: Any) -> Iterator[SqlEventStore]:
         yield opened
 
 
-def test_an_event_that_a_subscriber_handles_at_the_same_moment_is_left_to_it(store: SqlEventStore) -> None:
+def test_an_event_that_a_subscriber_handles_at_the_same_moment_is_left_to_it(store):
     first = next(store.read_stream("payment-1"))
     inbox = Inbox(store.engine, "ledger", topic="payment")
     inbox.create_tables()

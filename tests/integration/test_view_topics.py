@@ -49,11 +49,6 @@ TOPIC_ROWS = sa.Table(
 
 
 @pytest.fixture
-def env(environment):
-    return environment()
-
-
-@pytest.fixture
 def writer(env):
     return LogWriter(env.log.settings, Ticket)
 

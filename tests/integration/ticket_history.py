@@ -10,9 +10,9 @@ from typing import Any
 import sqlalchemy as sa
 
 from eventstore.kafka.producer import OutgoingRecord
-from projections import Environment
+from projections import Environment, ProjectionGroup, rebuild
 from tests.integration.log_writer import LogWriter
-from tests.integration.tickets import Ticket
+from tests.integration.tickets import CUSTOMERS, REGIONS, Ticket, ticket_group
 
 
 def view_rows(env: Environment, name: str) -> dict[Any, tuple[Any, ...]]:
@@ -25,6 +25,15 @@ def assert_views_as_expected(env: Environment, history: TicketHistory) -> None:
     """Both views show what the history comes to."""
     assert view_rows(env, "ticket_chain") == history.expected_chain()
     assert view_rows(env, "ticket_left") == history.expected_left()
+
+
+def rebuilt_tickets(env: Environment) -> tuple[LogWriter, ProjectionGroup, TicketHistory]:
+    """Views of tickets, rebuilt behind the first step of their history."""
+    writer = LogWriter(env.log.settings, Ticket, CUSTOMERS, REGIONS)
+    group, history = ticket_group(writer), TicketHistory(writer, 5)
+    writer.send(history.step())
+    rebuild(env, group)
+    return writer, group, history
 
 
 class TicketHistory:

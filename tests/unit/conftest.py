@@ -29,6 +29,12 @@ def prepared_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
+def url(tmp_path: Path) -> str:
+    """The URL of a file that is not there yet."""
+    return f"sqlite:///{tmp_path / 'events.db'}"
+
+
+@pytest.fixture
 def store_url(prepared_file: Path, tmp_path: Path) -> str:
     """The URL of a copy of the prepared file."""
     return f"sqlite:///{shutil.copy(prepared_file, tmp_path / 'shop.db')}"

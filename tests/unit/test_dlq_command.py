@@ -9,9 +9,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 import sqlalchemy as sa
 
-from eventstore import ANY, SqlEventStore, Subscriber, subscription
+from eventstore import ANY, SqlEventStore, subscription
 from eventstore.backends.sql.process_rows import Scheduled
-from eventstore.backends.sql.source import StoreSource
 from eventstore.deadletters.letters import Action, Cause, Contents, Letter, Settled
 from eventstore.errors import InvalidEventData
 from eventstore.processes.administration import InstanceStatus, ProcessCount
@@ -23,6 +22,7 @@ from tests.conformance.process_shop import Exploding, explode
 from tests.ledger import Payment
 from tests.unit.eventstore.fulfilled import fill_with_orders
 from tests.unit.eventstore.fulfilment import Order
+from tests.unit.eventstore.handlers import deliver_stored
 from tests.unit.test_quick_commands import documented, fields
 
 
@@ -39,9 +39,7 @@ def run(tmp_path):
         store.create_tables()
         for amount in (1, 2):
             store.append("payment-1", [Payment.Received(amount=amount)], expected=ANY)
-        source = StoreSource(store, book, category="payment")
-        with Subscriber(book, source, engine=store.engine) as subscriber:
-            subscriber.run_once(timeout=0)
+        deliver_stored(store, book)
 
     def invoke(command, *options, json_=True, **more):
         arguments = ["dlq", command, "payment", "books", "--inbox-url", url, *options]

@@ -36,11 +36,6 @@ class Guest(Aggregate):
 
 
 @pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path / 'guests.db'}"
-
-
-@pytest.fixture
 def elsewhere(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[SqlEventStore]:
     """A store whose keys are in the vault of this module."""
     monkeypatch.setitem(globals(), "vault", MemoryKeys())

@@ -7,7 +7,6 @@ import json
 import shutil
 import sqlite3
 import subprocess
-import sys
 from base64 import b64encode
 from contextlib import closing
 
@@ -19,6 +18,7 @@ from eventstore.backends.sql.models import NEWEST
 from eventstore.processes.engine import ProcessEngine
 from eventstore.snapshots import Snapshots
 from tests.commands import factfold
+from tests.unit.planted_services import importing
 
 SERVICE = """
 from datetime import timedelta
@@ -165,22 +165,8 @@ PLANTED = {
 
 @pytest.fixture(scope="module")
 def load(tmp_path_factory):
-    """Import a text as a package of its own; return its name."""
-    folder = tmp_path_factory.mktemp("packages")
-    sys.path.insert(0, str(folder))
-    made = []
-
-    def made_of(text, name):
-        package = folder / f"{name}_{len(made)}"
-        package.mkdir()
-        (package / "__init__.py").touch()
-        (package / "service.py").write_text(text)
-        made.append(package.name)
-        importlib.invalidate_caches()
-        return package.name
-
-    yield made_of
-    sys.path.remove(str(folder))
+    with importing(tmp_path_factory.mktemp("packages")) as made_of:
+        yield made_of
 
 
 @pytest.fixture(scope="module")

@@ -11,23 +11,18 @@ import pytest
 import sqlalchemy as sa
 import structlog
 
-from eventstore import ANY, Aggregate, SqlEventStore, Subscriber, event, subscription
-from eventstore.backends.sql.source import StoreSource
+from eventstore import ANY, SqlEventStore, subscription
 from eventstore.errors import FactfoldError
 from factfold.cli.running import log_to_stderr
 from factfold.cli.show import ended, show_failure
 from factfold.development import supervising
 from tests.commands import factfold
+from tests.notes import Note
 from tests.rows import each_row
+from tests.unit.eventstore.handlers import deliver_stored
 
 STEERING = "red\x1b[31m bell\x07 c1\x9b2J turned\u202e over\r"
 STEERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]")
-
-
-class Note(Aggregate):
-    @event
-    class Written:
-        text: str
 
 
 @subscription("note", group="desk", attempts=1)
@@ -42,8 +37,7 @@ def url(tmp_path):
         store.create_tables()
         for _ in range(2):
             store.append("note-1", [Note.Written(text=STEERING)], expected=ANY)
-        with Subscriber(read, StoreSource(store, read, category="note"), engine=store.engine) as subscriber:
-            subscriber.run_once(timeout=0)
+        deliver_stored(store, read, category="note")
     letter = factfold("dlq", "list", "note", "desk", "--inbox-url", url, "--letters").output.split("\n")[1].split()[0]
     arguments = ("dlq", "discard", "note", "desk", "--inbox-url", url, "--id", letter, "--yes", "--why", STEERING)
     assert factfold(*arguments).exit_code == 0

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import Result
 
-from eventstore import ANY, Aggregate, SqlEventStore, event
+from eventstore import ANY, SqlEventStore
 from eventstore.backends.sql.models import NEWEST
 from eventstore.errors import (
     ImportConflict,
@@ -21,11 +21,7 @@ from eventstore.errors import (
 from eventstore.store import FenceStatus
 from factfold.cli import show
 from tests.commands import factfold
-
-
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path / 'events.db'}"
+from tests.notes import Note
 
 
 def run(*words: str) -> Result:
@@ -113,12 +109,6 @@ def test_a_file_of_a_service_is_imported_under_its_topics_by_the_names_that_it_h
 def test_a_source_that_is_none_is_refused(url: str, tmp_path: Path) -> None:
     file = str(tmp_path / "notes.jsonl")
     assert isinstance(run("import", file, "--store-url", url, "--store-source", "shop\n").exception, InvalidIdentifier)
-
-
-class Note(Aggregate):
-    @event
-    class Written:
-        text: str
 
 
 @pytest.mark.parametrize("name", ["notes.jsonl", "notes.parquet"])

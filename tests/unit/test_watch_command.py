@@ -18,8 +18,7 @@ import yaml
 
 from docs.metrics_dashboard import FILE, text
 from docs.metrics_table import families, served_at, table
-from eventstore import ANY, NewEvent, Subscriber, subscription
-from eventstore.backends.sql.source import StoreSource
+from eventstore import ANY, NewEvent, subscription
 from eventstore.metrics.families import Kind
 from eventstore.processes.administration import Processes
 from eventstore.store import FenceStatus
@@ -29,6 +28,7 @@ from tests.conformance.process_shop import Reminder, Shop
 from tests.ledger import Payment
 from tests.rows import each_row
 from tests.scraping import scraped
+from tests.unit.eventstore.handlers import deliver_stored
 from tests.unit.test_named_commands import unknown_commands
 from tests.waiting import wait_until
 
@@ -96,8 +96,7 @@ def test_dead_letters_of_a_store_are_shown_until_they_are_settled(store, metrics
         raise ValueError("no room")
 
     store.append("payment-1", [NewEvent(Payment.Received(amount=1))], expected=ANY)
-    with Subscriber(fails, StoreSource(store, fails, category="payment"), engine=store.engine) as subscriber:
-        subscriber.run_once(timeout=0)
+    deliver_stored(store, fails, category="payment")
     labels = {"home": store.engine.url.database, "topic": "payment", "group": "books"}
     Letters(None, store).look(metrics)
     assert sampled(metrics, "dead_letters_open", **labels) == 1

@@ -7,8 +7,7 @@ import shutil
 import pytest
 import sqlalchemy as sa
 
-from eventstore import Dispatcher, SqlEventStore, Subscriber, subscription
-from eventstore.backends.sql.source import StoreSource
+from eventstore import Dispatcher, SqlEventStore, subscription
 from factfold.console.definitions import find_definitions
 from factfold.console.pages import letters as letters_page
 from factfold.console.pages.letters import HOMES
@@ -19,6 +18,7 @@ from projections.stores.layout import aside_table, generation_name
 from projections.stores.sqlite import SqliteTableStore
 from tests.unit.console.conftest import TEASHOP, Browser, cells
 from tests.unit.console.teashop import SCRIPT, Order
+from tests.unit.eventstore.handlers import deliver_stored
 
 HOME = "inbox:order:kitchen"
 PAGE = f"/letters?home={HOME}"
@@ -30,19 +30,13 @@ def cook(event: Order.Placed, tx: sa.Connection) -> None:
 
 
 @pytest.fixture(scope="module")
-def troubled(filled, tmp_path_factory):
+def filled(filled, tmp_path_factory):
     """The tea shop's file with three letters of one cause."""
     path = shutil.copy(filled, tmp_path_factory.mktemp("letters") / "teashop.db")
     with SqlEventStore(f"sqlite:///{path}") as store:
         Dispatcher(store).send_or_raise("o3", Order.place, customer_id=9, quantity=1, note=SCRIPT)
-        with Subscriber(cook, StoreSource(store, cook, category="order"), engine=store.engine) as subscriber:
-            subscriber.run_once(timeout=0)
+        deliver_stored(store, cook, category="order")
     return path
-
-
-@pytest.fixture
-def shop(troubled, tmp_path):
-    return shutil.copy(troubled, tmp_path / "teashop.db")
 
 
 @pytest.fixture

@@ -27,6 +27,7 @@ from eventstore.backends.sql.greenlets import TURN, release_when_cut_off
 from eventstore.backends.sql.reading import Reader
 from eventstore.errors import UnsupportedBackend
 from eventstore.personal.sealing import DataKey
+from tests.errors import raises
 from tests.ledger import METADATA, Payment
 from tests.unit.eventstore.customer import Customer
 
@@ -167,12 +168,10 @@ async def test_an_engine_of_the_caller_stays_open(url):
 
 
 def test_a_driver_of_the_other_world_is_refused():
-    with pytest.raises(UnsupportedBackend, match=r"sqlite\+pysqlite is not for asyncio") as refused:
+    with raises(UnsupportedBackend, match=r"sqlite\+pysqlite is not for asyncio", remedy="use SqlEventStore"):
         AsyncSqlEventStore("sqlite+pysqlite://")
-    assert "use SqlEventStore" in refused.value.remedy
-    with pytest.raises(UnsupportedBackend, match=r"sqlite\+aiosqlite is for asyncio only") as refused:
+    with raises(UnsupportedBackend, match=r"sqlite\+aiosqlite is for asyncio only", remedy="use AsyncSqlEventStore"):
         SqlEventStore("sqlite+aiosqlite://")
-    assert "use AsyncSqlEventStore" in refused.value.remedy
 
 
 def test_a_url_without_a_driver_gets_the_one_for_asyncio():

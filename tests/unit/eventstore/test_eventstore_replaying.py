@@ -24,6 +24,8 @@ from eventstore.errors import (
 from eventstore.identifiers import Position
 from eventstore.inspection.selection import Selection
 from tests.errors import raises
+from tests.ledger import Payment
+from tests.unit.eventstore.handlers import deliver_stored
 
 METADATA = sa.MetaData()
 SEEN = sa.Table("seen", METADATA, sa.Column("stream", sa.Text), sa.Column("amount", sa.Integer))
@@ -37,12 +39,6 @@ class Order(Aggregate):
     @event
     class Shipped:
         by: str
-
-
-class Payment(Aggregate):
-    @event
-    class Received:
-        amount: int
 
 
 @pytest.fixture
@@ -67,8 +63,7 @@ def booking(fails_at: int | None = None, **options: Any) -> Subscription[..., No
 
 def handled(store: SqlEventStore, declared: Subscription[..., None]) -> None:
     """Deliver everything as usual, and forget the effects."""
-    with Subscriber(declared, StoreSource(store, declared, category="order"), engine=store.engine) as subscriber:
-        subscriber.run_once()
+    deliver_stored(store, declared, category="order")
     with store.engine.begin() as tx:
         tx.execute(sa.delete(SEEN))
 
@@ -96,8 +91,7 @@ def test_chosen_events_run_through_the_handler_again_although_its_inbox_knows_th
 def test_an_event_that_was_replayed_first_is_not_handled_when_its_turn_comes(store: SqlEventStore) -> None:
     declared = booking()
     Replay(store, declared, Selection(streams=("order-o2",))).run()
-    with Subscriber(declared, StoreSource(store, declared, category="order"), engine=store.engine) as subscriber:
-        report = subscriber.run_once()
+    report = deliver_stored(store, declared, category="order")
     assert (report.handled, report.duplicates) == (3, 3)
     assert len(effects(store)) == 6
 
@@ -293,8 +287,7 @@ def test_an_event_is_claimed_under_the_name_of_the_road_that_delivers_it(tmp_pat
 
 def test_an_event_that_was_given_up_counts_as_handled_after_its_replay(store: SqlEventStore) -> None:
     failing = booking(fails_at=2, attempts=1)
-    with Subscriber(failing, StoreSource(store, failing, category="order"), engine=store.engine) as subscriber:
-        subscriber.run_once()
+    deliver_stored(store, failing, category="order")
     assert inbox(store)["order-o1", 1] == "dead"
     Replay(store, booking(), Selection(streams=("order-o1",))).run()
     assert inbox(store)["order-o1", 1] == "handled"

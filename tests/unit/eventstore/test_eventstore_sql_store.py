@@ -48,11 +48,6 @@ NOW = datetime(2026, 1, 2, 3, 4, 5, 60, tzinfo=UTC)
 
 
 @pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path / 'events.db'}"
-
-
-@pytest.fixture
 def store(url: str) -> Iterator[SqlEventStore]:
     with SqlEventStore(url, source="/shop", clock=lambda: NOW) as store:
         store.create_tables()

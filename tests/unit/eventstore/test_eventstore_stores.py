@@ -55,14 +55,7 @@ from eventstore.errors import (
     UnsupportedBackend,
     WrongExpectedVersion,
 )
-from eventstore.identifiers import (
-    MAX_TENANT_LENGTH,
-    NO_STREAM,
-    STREAM_EXISTS,
-    StreamName,
-    accepted_heads,
-    snake_case,
-)
+from eventstore.identifiers import MAX_TENANT_LENGTH, NO_STREAM, STREAM_EXISTS, StreamName, accepted_heads, snake_case
 from eventstore.kafka import source as kafka_source
 from eventstore.store import Category, EventStore, FenceStatus
 from eventstore.testing.scenario import FixedClock, given

@@ -16,7 +16,6 @@ from opentelemetry.trace import SpanKind, StatusCode
 from prometheus_client.parser import text_string_to_metric_families
 
 from eventstore import (
-    Aggregate,
     AsyncDispatcher,
     AsyncSqlEventStore,
     AsyncSubscriber,
@@ -26,8 +25,6 @@ from eventstore import (
     RecordedEvent,
     Restarts,
     Subscriber,
-    command,
-    event,
     subscription,
 )
 from eventstore.aggregates.dispatcher import required
@@ -207,16 +204,6 @@ PARENT = f"00-{TRACE}-b7ad6b7169203331-01"
 OTHER = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 
-class Receipt(Aggregate):
-    @event
-    class Printed:
-        order_id: str
-
-    @command
-    def print(self, *, order_id: str) -> None:
-        self.emit(self.Printed(order_id=order_id))
-
-
 @pytest.fixture
 def recorder():
     found = Recorder()
@@ -232,7 +219,7 @@ def printing(dispatcher):
     @subscription("counter", group="receipts", attempts=1)
     def print_receipt(event: Counter.Counted, recorded: RecordedEvent, tx: sa.Connection) -> None:
         order = recorded.stream
-        dispatcher.within(tx).with_metadata(recorded.caused()).send("r1", Receipt.print, order_id=order)
+        dispatcher.within(tx).with_metadata(recorded.caused()).send("r1", Order.ship, carrier=order)
 
     return print_receipt
 
@@ -245,9 +232,9 @@ def test_command_event_reaction_and_next_command_are_one_trace(store, recorder):
     dispatcher = traced_dispatcher(store, recorder)
     dispatcher.send("a", Counter.add, 1)
     assert deliver_traced(store, printing(dispatcher), recorder).handled == 1
-    assert recorder.tree() == ["counter.add", "  process counter", "    receipt.print"]
+    assert recorder.tree() == ["counter.add", "  process counter", "    order.ship"]
     assert len(recorder.traces()) == 1
-    (printed,) = store.read_stream("receipt-r1")
+    (printed,) = store.read_stream("order-r1")
     assert printed.metadata.traceparent.split("-")[1:3] == [
         *recorder.traces(), f"{recorder.ended[-1].context.span_id:016x}",
     ]  # fmt: skip

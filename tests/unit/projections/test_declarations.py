@@ -8,15 +8,7 @@ from typing import Annotated
 import sqlalchemy as sa
 
 from eventstore import Aggregate, Personal, event
-from projections import (
-    ProjectionGroup,
-    Table,
-    branches,
-    field,
-    of_type,
-    on,
-    view,
-)
+from projections import ProjectionGroup, Table, branches, field, of_type, on, view
 from projections.errors import InvalidDefinition
 from tests.errors import raises, refused
 from tests.integration.tickets import CUSTOMERS, DECLARED, REGIONS, Ticket
