@@ -18,7 +18,7 @@ import pytest
 
 from tests.unit.test_documentation import ROOT
 
-LIGHT = {"SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+LIGHT = {"SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC", "FACTFOLD_CLASS_ARCHIVE": "off"}
 
 
 def run(*words: str | Path, cwd: Path, **variables: str) -> str:
