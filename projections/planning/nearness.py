@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from projections.declaring.views import View
 
 MARK: Final = "factfold_near"  # the name of the column that says it
-TIME, BOUNDS, MICROS, CHAINED = "time", "bounds", "micros", "chained"
+TIME, BOUNDS, WAYS, MICROS, CHAINED = "time", "bounds", "ways", "micros", "chained"
+BEFORE, AFTER = "before", "after"
 
 _ROW_BY_ROW: Final = (*SAME_ROWS, "Filter", "Generate")
 _KINDS: Final = ("timestamp", "long")
@@ -58,7 +59,9 @@ class _Tracing:
             return None
         first, *others = self._functions or [{}]
         if not others and not self._windows:
-            return Nearness(self._times, first.get(MICROS, 0), CHAINED in first, self._bounds)
+            ways = first.get(WAYS, ())
+            looks = first.get(MICROS, 0), CHAINED in first, self._bounds
+            return Nearness(self._times, *looks, before=BEFORE in ways, after=AFTER in ways)
         if any(CHAINED in one or BOUNDS in one for one in (first, *others)):
             return None
         micros = sum(one[MICROS] for one in self._functions) * (_INDIRECT if others else 1)

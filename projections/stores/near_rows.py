@@ -84,10 +84,12 @@ class _Looking:
             return self._merged([self._chain(name, up=False), self._chain(name, up=True)])
         if near.bounds is None:
             return self._merged([self._around(one) for one in every])
+        # Which rows of the other table look at a changed bound, and which bounds all of them look at.
+        looking = {one: self._around(one) for one in every}
+        looking[near.bounds] = self._outward(looking[near.bounds], down=near.after, up=near.before)
         if name != near.bounds:
-            return self._merged([self._outward(self._around(near.bounds)), self._around(name)])
-        # One row further: a row of the time of a bound may look past it.
-        return self._merged([self._outward(self._outward(self._around(one))) for one in every])
+            return self._merged([looking[near.bounds], looking[name]])
+        return self._merged([self._outward(one, down=near.before, up=near.after) for one in looking.values()])
 
     def _times(self, name: str) -> sa.Subquery:
         """The partitions and times of changed rows, each once."""
@@ -115,16 +117,19 @@ class _Looking:
         low, high = (sa.case((is_timed, end)) for end in ends)
         return sa.select(*(rows.c[c] for c in self._by), low.label(LOW), high.label(HIGH))
 
-    def _outward(self, ranges: Rows) -> Rows:
-        """From the last bounding row before each range to the first one after it."""
+    def _outward(self, ranges: Rows, *, down: bool, up: bool) -> Rows:
+        """From the last bounding row before each range, or to the first one after it, or both."""
         known, name = ranges.subquery(), str(self._near.bounds)
         bounds = self._view.roles[name]
         time = bounds.state.c[self._near.times[name]]
-        low = self._found(bounds, known, sa.func.max(time), time < known.c[LOW])
-        high = self._found(bounds, known, sa.func.min(time), time > known.c[HIGH])
-        first, last = (self._dialect.end(self._kind, latest=latest) for latest in (False, True))
-        ends = sa.func.coalesce(low, first), sa.func.coalesce(high, last)
-        return self._ranges(known, known.c[LOW].is_not(None), *ends)
+        low, high = known.c[LOW], known.c[HIGH]
+        first = self._found(bounds, known, sa.func.max(time), time < low)
+        last = self._found(bounds, known, sa.func.min(time), time > high)
+        ends = [
+            sa.func.coalesce(found, self._dialect.end(self._kind, latest=found is last)) if goes else end
+            for found, goes, end in ((first, down, low), (last, up, high))
+        ]
+        return self._ranges(known, low.is_not(None), *ends)
 
     def _found(
         self, role: RoleLayout, times: sa.FromClause, end: sa.ColumnElement[Any], *where: sa.ColumnElement[bool]

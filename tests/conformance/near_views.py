@@ -93,6 +93,7 @@ VIEWS = (
     declared("full_join", PAIR, within("full")),
     declared("anti_join", ("id",), within("anti")),
     declared("before", PAIR, as_of()),
+    declared("later", PAIR, as_of(direction="forward", exact=False)),
     declared("nearest", PAIR, as_of(direction="nearest", exact=False)),
     declared("above", PAIR, as_of(condition="p > page", direction="forward", tolerance=f"{SECONDS} seconds")),
 )  # fmt: skip
@@ -125,6 +126,7 @@ SQL = {
     "full_join": f"SELECT coalesce(v.person, c.person) AS person, v.id, c.id AS click_id {JOINED.format('FULL')}",
     "anti_join": f"SELECT v.person, v.id {JOINED.format('ANTI')}",
     "before": first_click("c.seen <= v.seen", "c.seen DESC"),
+    "later": first_click("c.seen > v.seen", "c.seen"),
     "nearest": first_click("c.seen <> v.seen", "abs(epoch_us(c.seen) - epoch_us(v.seen)), c.seen"),
     "above": first_click(
         f"c.page > v.page AND c.seen BETWEEN v.seen AND v.seen + INTERVAL {SECONDS} SECOND", "c.seen"

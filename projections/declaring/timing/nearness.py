@@ -11,13 +11,16 @@ class Nearness:
     """How far a changed row reaches in its partition, by the time of each table's rows in ``times``.
 
     It reaches the rows that are at most ``micros`` away. If ``chained``, it reaches on from each of these, as sessions
-    do. With ``bounds``, it reaches up to the next rows of this table in both directions.
+    do. With ``bounds``, rows of the other table look at the next rows of this one: ``before`` them, ``after`` them, or
+    both.
     """
 
     times: Mapping[str, str]
     micros: int = 0
     chained: bool = False
     bounds: str | None = None
+    before: bool = True
+    after: bool = True
 
 
 class Near:

@@ -12,7 +12,7 @@ from projections.declaring.timing import promises
 from projections.declaring.timing.promises import Lasting
 from projections.declaring.views import as_columns
 from projections.errors import InvalidDefinition
-from projections.planning.nearness import BOUNDS, MICROS
+from projections.planning.nearness import BOUNDS, MICROS, WAYS
 from projections.spark.timing.row_columns import in_order, key_of, require_columns, saying
 from projections.spark.timing.sides import DIRECTIONS, RIGHT, Columns, Direction, Pairs, Search, Sides, Taken, sides_of
 
@@ -125,7 +125,7 @@ def join_as_of(
     search = Search(sides, direction, _order(right, ties), exact=exact, reach=_reach(tolerance))
     rows = search.joined(condition, how)
     if condition is None:
-        return saying(rows, **{BOUNDS: sides.on})
+        return saying(rows, **{BOUNDS: sides.on, WAYS: DIRECTIONS[direction]})
     return rows if search.reach is None else saying(rows, **{MICROS: len(DIRECTIONS[direction]) * search.reach})
 
 

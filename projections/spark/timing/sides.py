@@ -16,7 +16,7 @@ from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, MapTyp
 
 from projections.declaring.views import as_columns
 from projections.errors import InvalidDefinition
-from projections.planning.nearness import BOUNDS, TIME
+from projections.planning.nearness import AFTER, BEFORE, BOUNDS, TIME
 from projections.planning.plans import ANY_TIME, LOOKS
 from projections.spark.timing.row_columns import require_columns, require_time, saying
 
@@ -25,8 +25,7 @@ Taken = Mapping[str, str] | Columns
 LEFT: Final = "the rows of the left"
 RIGHT: Final = "the rows of the right"
 Direction = Literal["backward", "forward", "nearest"]
-_BEFORE, _AFTER = "before", "after"
-DIRECTIONS: Final = {"backward": (_BEFORE,), "forward": (_AFTER,), "nearest": (_BEFORE, _AFTER)}
+DIRECTIONS: Final = {"backward": (BEFORE,), "forward": (AFTER,), "nearest": (BEFORE, AFTER)}
 _AT, _ORDER, _TAKEN, _MATCH = "at", "order", "taken", "match"
 
 
@@ -238,14 +237,14 @@ class Search:
     def _ordered(self) -> DataFrame:
         """The right's rows by what is compared of them, in each direction."""
         rows, at = self._timed(), self._own(_AT)
-        times = {_BEFORE: at, _AFTER: -at}
+        times = {BEFORE: at, AFTER: -at}
         orders = {way: F.struct(times[way], *self.order) for way in DIRECTIONS[self.direction]}
         ordered = (order.alias(self.sides.own(way)) for way, order in orders.items())
         return rows.select(*self.sides.on, self._own(_AT), self._own(_TAKEN), *ordered)
 
     def _window(self, way: str) -> WindowSpec:
         at = self._own(_AT)
-        window = Window.partitionBy(*self.sides.on).orderBy(at if way == _BEFORE else -at)
+        window = Window.partitionBy(*self.sides.on).orderBy(at if way == BEFORE else -at)
         return window.rangeBetween(Window.unboundedPreceding, Window.currentRow if self.exact else -1)
 
     def _closest(self) -> Column:
