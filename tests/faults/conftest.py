@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ResourceType
 
@@ -11,6 +13,17 @@ from eventstore.topics import TopicSpec, event_topic
 from tests.crates import crate_store, topic_of
 from tests.faults.command_process import CommandProcess
 from tests.faults.relayed_topic import PARTITIONS, TINY_SEGMENTS, Topic, alter
+
+
+@pytest.fixture
+def say(capsys):
+    """A function that prints what is needed to replay a run, though pytest captures all else."""
+
+    def say(text):
+        with capsys.disabled():
+            sys.stdout.write(f"\n{text}\n")
+
+    return say
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 from collections import Counter
 from functools import partial
@@ -114,7 +113,7 @@ def transfers(settings):
 @pytest.mark.faults
 @pytest.mark.timeout(200 * (KILLS + 1))
 def test_every_payment_is_handled_once_by_one_service_while_router_and_services_are_killed(
-    stack, settings, transfers, processes, engine, capsys, tmp_path
+    stack, settings, transfers, processes, engine, say, tmp_path
 ):
     router, *services = processes
 
@@ -145,8 +144,7 @@ def test_every_payment_is_handled_once_by_one_service_while_router_and_services_
     assert set(found.values()) == {1}
     routed = branch_counts(settings, transfer_branches)
     repeated = routed["suspicious"] + routed["validated"] - transfers.sent
-    with capsys.disabled():
-        sys.stdout.write(f"\nreplay: FACTFOLD_KILLS={KILLS} pytest tests/faults/test_branches_killed.py; {routed}\n")
+    say(f"replay: FACTFOLD_KILLS={KILLS} pytest tests/faults/test_branches_killed.py; {routed}")
     assert repeated > 0, "no kill made the router repeat a record: nothing was put to the test"
     assert routed["dead-letter"] == 0
     assert_planted_fault_is_seen(settings, engine, routed["validated"])

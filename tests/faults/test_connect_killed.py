@@ -11,7 +11,6 @@ planted faults: a topic that lacks one record, one that has it twice, and one wi
 from __future__ import annotations
 
 import os
-import sys
 import time
 import uuid
 from collections.abc import Iterator
@@ -33,6 +32,7 @@ from tests.waiting import wait_until
 CHOSEN = int(os.environ.get("FACTFOLD_KILLS", "1"))
 KILLS, ROWS = (1, 3_000) if CHOSEN == 1 else (3, 40_000) if CHOSEN <= 5 else (10, 200_000)
 SEED = int(os.environ.get("FACTFOLD_SEED", "1815"))
+SAME = f"; replay: FACTFOLD_KILLS={CHOSEN} FACTFOLD_SEED={SEED} pytest {__file__}"
 PART = ROWS // (KILLS + 1)
 BATCH = ROWS // 100  # records; a kill repeats more
 BACK_WITHIN = 30.0  # seconds from the restart to the first new record: reliability.md
@@ -121,19 +121,14 @@ def restart(stack):
     stack.start("connect")
 
 
-def tell(capsys, text):
-    with capsys.disabled():
-        sys.stdout.write(f"\n{text}; replay: FACTFOLD_KILLS={CHOSEN} FACTFOLD_SEED={SEED} pytest {__file__}\n")
-
-
 @pytest.mark.timeout(max(300, 120 * KILLS))
-def test_with_exactly_once_on_nothing_is_lost_and_nothing_is_repeated(depot, capsys):
+def test_with_exactly_once_on_nothing_is_lost_and_nothing_is_repeated(depot, say):
     load = ParcelLoad(depot.engine, SEED)
     back = [depot.kill_within(load) for _ in range(KILLS)]
     load.start(PART)
     load.finish()
     depot.wait_until_captured()
-    tell(capsys, f"{KILLS} kills, {load.expected.total():,} changes, back after {max(back):.1f} s at most")
+    say(f"{KILLS} kills, {load.expected.total():,} changes, back after {max(back):.1f} s at most{SAME}")
     records = depot.records()
     assert lost_and_repeated(load.expected, changes_in(records)) == (0, 0)
     assert newest_rows(records) == depot.parcels() == load.rows
@@ -173,7 +168,7 @@ def apply_in_parts(runner):
 
 @pytest.mark.faults  # two more restarts of the worker
 @pytest.mark.timeout(max(600, 180 * KILLS))
-def test_with_at_least_once_nothing_is_lost_and_what_is_repeated_reaches_no_view(repeating_depot, environment, capsys):
+def test_with_at_least_once_nothing_is_lost_and_what_is_repeated_reaches_no_view(repeating_depot, environment, say):
     depot, load, views = repeating_depot, ParcelLoad(repeating_depot.engine, SEED), environment()
     ensure_topics(depot.settings, [schemas_topic()])
     group = parcel_group(depot)
@@ -190,8 +185,8 @@ def test_with_at_least_once_nothing_is_lost_and_what_is_repeated_reaches_no_view
         runner.catch_up()
     records = depot.records()
     lost, repeated = lost_and_repeated(load.expected, changes_in(records))
-    tell(capsys, f"at least once: {KILLS} kills, {load.expected.total():,} changes, {repeated:,} repeated,"
-         f" back after {max(back):.1f} s at most")  # fmt: skip
+    say(f"at least once: {KILLS} kills, {load.expected.total():,} changes, {repeated:,} repeated,"
+        f" back after {max(back):.1f} s at most{SAME}")  # fmt: skip
     assert lost == 0
     assert repeated > 0, "no kill made a record twice, so nothing was kept from the view: kill later"
     assert shown(views) == depot.parcels() == load.rows

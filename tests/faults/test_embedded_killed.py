@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import random
-import sys
 
 import pytest
 
@@ -30,9 +29,8 @@ def road(spark, tmp_path):
 
 
 @pytest.mark.faults  # two starts of Spark; test_sqlite_killed.py is quicker
-def test_a_killed_run_goes_on_where_it_stood_and_the_view_equals_the_history(road, tmp_path, capsys):
-    with capsys.disabled():
-        sys.stdout.write(f"\nreplay: FACTFOLD_KILLS={KILLS} FACTFOLD_SEED={SEED} pytest tests/faults\n")
+def test_a_killed_run_goes_on_where_it_stood_and_the_view_equals_the_history(road, tmp_path, say):
+    say(f"replay: FACTFOLD_KILLS={KILLS} FACTFOLD_SEED={SEED} pytest tests/faults")
     moment = random.Random(SEED)
     history = KioskHistory(Dispatcher(road.store), road.store.engine, seed=SEED)
     history.steps(50)

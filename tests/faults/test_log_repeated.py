@@ -12,7 +12,6 @@ records are repeated too. The planted fault is a merge that does not look at pos
 from __future__ import annotations
 
 import os
-import sys
 
 import pytest
 
@@ -71,11 +70,8 @@ def carried_over(environment, group, writer, records, *, parts=PARTS):
 
 @pytest.mark.faults
 @pytest.mark.timeout(max(300, 60 * KILLS))
-def test_views_are_those_of_the_clean_log_after_a_disturbed_one_and_after_the_same_again(
-    road, clean, environment, capsys
-):
-    with capsys.disabled():
-        sys.stdout.write(f"\nreplay: FACTFOLD_KILLS={KILLS} FACTFOLD_SEED={SEED} pytest tests/faults\n")
+def test_views_are_those_of_the_clean_log_after_a_disturbed_one_and_after_the_same_again(road, clean, environment, say):
+    say(f"replay: FACTFOLD_KILLS={KILLS} FACTFOLD_SEED={SEED} pytest tests/faults")
     (views, group, writer, log), (history, records, source) = road, clean
     assert len(log) > 1.03 * len(records)
     carried_over(views, group, writer, log)

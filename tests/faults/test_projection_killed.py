@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import random
-import sys
 
 import pytest
 import sqlalchemy as sa
@@ -57,7 +56,7 @@ def batch_at_hand(road: Road) -> str | None:
 
 
 @pytest.mark.faults
-def test_a_killed_run_goes_on_where_it_stood_and_the_view_equals_pandas(road, environment, tmp_path, capsys):
+def test_a_killed_run_goes_on_where_it_stood_and_the_view_equals_pandas(road, environment, tmp_path, say):
     chosen = f"FACTFOLD_KILLS={KILLS} FACTFOLD_FLIGHTS={PART} FACTFOLD_SEED={SEED}"
     traffic = Traffic(road, FLIGHTS, seed=SEED)
     settings = {
@@ -77,8 +76,7 @@ def test_a_killed_run_goes_on_where_it_stood_and_the_view_equals_pandas(road, en
     caught_up(environment, flight_views, road)
     assert_view_is(environment, flight_views, traffic.expected())
     assert_topic_is_the_view(environment)
-    with capsys.disabled():
-        sys.stdout.write(f"\nreplay: {chosen} pytest tests/faults\n{killed.told()}\n")
+    say(f"replay: {chosen} pytest tests/faults\n{killed.told()}")
     killed.require_resumed()
 
 

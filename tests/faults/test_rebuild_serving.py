@@ -11,7 +11,6 @@ faults: a cut-over that does not wait for the new generation, and one to a gener
 from __future__ import annotations
 
 import os
-import sys
 
 import pytest
 import sqlalchemy as sa
@@ -65,7 +64,7 @@ def killed_and_resumed(env, group):
 @pytest.mark.timeout(max(300, 120 * KILLS))
 @pytest.mark.parametrize("env", ["PostgreSQL", "SQLite"], indirect=True)
 def test_readers_never_go_back_in_time_while_generations_are_rebuilt_switched_and_rolled_back(
-    env, writer, tickets, capsys
+    env, writer, tickets, say
 ):
     first, second = growing_group(writer, columns=SHOWN), growing_group(writer, columns=SHOWN)
     tickets.send(50)
@@ -82,8 +81,7 @@ def test_readers_never_go_back_in_time_while_generations_are_rebuilt_switched_an
             rollback(env, first)
             life.wait_for_batches()
         life.wait_for_looks(LOOKS)
-    with capsys.disabled():
-        sys.stdout.write(f"\nFACTFOLD_KILLS={KILLS}: {life.looks} looks at {tickets.sent} tickets\n")
+    say(f"FACTFOLD_KILLS={KILLS}: {life.looks} looks at {tickets.sent} tickets")
     states = [state.status for state in env.store.states(first.name)]
     assert sorted(states) == [*["retired"] * KILLS, "serving"]
     assert [reader.wrong for reader in life.readers] == [(0, 0, 0)] * READERS

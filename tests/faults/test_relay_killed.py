@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import random
-import sys
 import threading
 import time
 
@@ -29,7 +28,7 @@ BACKLOG = 20_000
 
 @pytest.mark.timeout(200 + 40 * KILLS)
 def test_every_event_is_in_the_topic_once_and_in_order_though_the_relay_is_killed_and_the_topic_cleaned(
-    crates, settings, start_relay, topic, eager_cleaner, capsys
+    crates, settings, start_relay, topic, eager_cleaner, say
 ):
     relay, moment, dead = start_relay(), random.Random(SEED), list[int]()
     with Load(crates, seed=SEED):
@@ -48,11 +47,10 @@ def test_every_event_is_in_the_topic_once_and_in_order_though_the_relay_is_kille
     wait_for_the_last(crates, settings, relay)
     assert relay.stop() == 0
     records = topic.records()
-    with capsys.disabled():
-        sys.stdout.write(
-            f"\nreplay: FACTFOLD_KILLS={GIVEN} FACTFOLD_SEED={SEED} pytest tests/faults/test_relay_killed.py; "
-            f"{len(records):,} events; killed with {dead} records in an open transaction\n"
-        )
+    say(
+        f"replay: FACTFOLD_KILLS={GIVEN} FACTFOLD_SEED={SEED} pytest tests/faults/test_relay_killed.py; "
+        f"{len(records):,} events; killed with {dead} records in an open transaction"
+    )
     assert faults(crates, records) == {}
     topic.clean()
     assert topic.uncommitted_too() == len(records)

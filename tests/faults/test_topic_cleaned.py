@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import random
-import sys
 import threading
 import time
 from functools import partial
@@ -113,16 +112,15 @@ def killed_again_and_again(crates, settings, topic, start_relay):
 
 @pytest.mark.timeout(200 + 40 * KILLS)
 def test_views_rebuilt_from_a_cleaned_topic_are_what_the_store_says_and_deleted_streams_stay_deleted(
-    crates, settings, start_relay, topic, eager_cleaner, environment, capsys
+    crates, settings, start_relay, topic, eager_cleaner, environment, say
 ):
     held = killed_again_and_again(crates, settings, topic, start_relay)
     topic.clean()
     records = topic.records()
-    with capsys.disabled():
-        sys.stdout.write(
-            f"\nreplay: FACTFOLD_KILLS={KILLS} FACTFOLD_SEED={SEED} pytest tests/faults/test_topic_cleaned.py; "
-            f"{len(records):,} records, and none of {held:,} that were there and deleted\n"
-        )
+    say(
+        f"replay: FACTFOLD_KILLS={KILLS} FACTFOLD_SEED={SEED} pytest tests/faults/test_topic_cleaned.py; "
+        f"{len(records):,} records, and none of {held:,} that were there and deleted"
+    )
     assert faults(crates, records) == {}
     env, group = environment(), crate_group(topic.name)
     rebuild(env, group)

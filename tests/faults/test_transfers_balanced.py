@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import sys
 from itertools import islice
 
 import pytest
@@ -61,9 +60,8 @@ def sampled(environment, group):
 
 @pytest.mark.faults
 @pytest.mark.timeout(max(300, 2 * VERSIONS))
-def test_every_published_version_sums_to_0(bank, writer, capsys):
-    with capsys.disabled():
-        sys.stdout.write(f"\nreplay: FACTFOLD_KILLS={KILLS} FACTFOLD_SEED={SEED} pytest tests/faults\n")
+def test_every_published_version_sums_to_0(bank, writer, say):
+    say(f"replay: FACTFOLD_KILLS={KILLS} FACTFOLD_SEED={SEED} pytest tests/faults")
     views, group = bank
     cents = send(writer, in_disorder(VERSIONS * EACH, seed=SEED))
     beside, each = sampled(views, group)

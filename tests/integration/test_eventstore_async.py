@@ -49,9 +49,15 @@ async def hold_inserts(store, seconds):
     await execute(store, "create trigger hold before insert on events for each row execute function hold()")
 
 
-async def until_held(store):
-    while not (await execute(store, "select is_called from held"))[0][0]:
-        await asyncio.sleep(0.01)
+@asynccontextmanager
+async def appending(url, *, seconds):
+    """A store, and an append to it whose insert has begun and takes so long."""
+    async with opened(url) as store:
+        await hold_inserts(store, seconds)
+        task = asyncio.create_task(store.append("payment-1", [PAID], expected=NO_STREAM))
+        while not (await execute(store, "select is_called from held"))[0][0]:
+            await asyncio.sleep(0.01)
+        yield store, task
 
 
 async def at_work(store):
@@ -71,10 +77,7 @@ async def cancelled(task):
 
 async def test_an_append_that_hangs_is_cut_off_when_it_is_cancelled_and_leaves_nothing(database, monkeypatch):
     monkeypatch.setattr(greenlets, "_GRACE_SECONDS", 0.05)
-    async with opened(database()) as store:
-        await hold_inserts(store, 3600)
-        task = asyncio.create_task(store.append("payment-1", [PAID], expected=NO_STREAM))
-        await until_held(store)
+    async with appending(database(), seconds=3600) as (store, task):
         await asyncio.wait_for(cancelled(task), timeout=30)
         assert await at_work(store) == []
         assert store.engine.pool.checkedout() == 0
@@ -85,10 +88,7 @@ async def test_an_append_that_hangs_is_cut_off_when_it_is_cancelled_and_leaves_n
 
 async def test_an_append_that_is_under_way_comes_to_its_end_before_it_is_cancelled(database, monkeypatch):
     monkeypatch.setattr(greenlets, "_GRACE_SECONDS", 60)
-    async with opened(database()) as store:
-        await hold_inserts(store, 0.2)
-        task = asyncio.create_task(store.append("payment-1", [PAID], expected=NO_STREAM))
-        await until_held(store)
+    async with appending(database(), seconds=0.2) as (store, task):
         await cancelled(task)
         assert task.cancelled()
         assert await store.head("payment-1") == 0

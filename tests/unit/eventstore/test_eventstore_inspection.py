@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from threading import Event, Timer
 from types import SimpleNamespace
@@ -22,7 +23,6 @@ from eventstore import (
     NewEvent,
     Settings,
     SqlEventStore,
-    command,
     event,
     subscription,
 )
@@ -53,29 +53,9 @@ from eventstore.topics import TopicRecord
 from tests.errors import raises
 from tests.ledger import Payment
 from tests.notes import Note
+from tests.unit import guestbook
 from tests.unit.eventstore.client_records import Message
 from tests.unit.eventstore.handlers import deliver_stored
-
-
-class Parcel(Aggregate):
-    sent: bool = False
-
-    @event
-    class Ordered:
-        amount: int
-
-    @event
-    class Sent:
-        by: str
-
-    @command
-    def order(self, amount: int) -> None:
-        self.emit(self.Ordered(amount=amount))
-
-    @command
-    def send(self, by: str) -> None:
-        self.emit(self.Sent(by=by))
-
 
 TALK = Metadata(correlation_id="talk")
 
@@ -101,34 +81,34 @@ def tree(*stores: SqlEventStore, correlation: str = "talk") -> list[str]:
 
 
 def test_commands_that_were_sent_for_events_stand_below_them_over_services(parcels, moneys):
-    (ordered,) = Dispatcher(parcels).with_metadata(TALK).send("p1", Parcel.order, 3).events  # type: ignore[union-attr]
+    (ordered,) = Dispatcher(parcels).with_metadata(TALK).send("p1", guestbook.Order.place, Decimal(3), "tea").events  # type: ignore[union-attr]
     paid = Dispatcher(moneys).with_metadata(ordered.caused()).send("m1", Note.write, "paid")
-    Dispatcher(parcels).with_metadata(paid.events[0].caused()).once(uuid4()).send("p1", Parcel.send, "Post")  # type: ignore[union-attr]
+    Dispatcher(parcels).with_metadata(paid.events[0].caused()).once(uuid4()).send("p1", guestbook.Order.ship, "Post")  # type: ignore[union-attr]
     assert tree(parcels, moneys) == [
         "command None",
-        "  event parcel.ordered",
+        "  event order.placed",
         "    command note.write",
         "      event note.written",
-        "        command parcel.send",
-        "          event parcel.sent",
+        "        command order.ship",
+        "          event order.shipped",
     ]
 
 
 def test_a_command_whose_id_is_the_event_that_it_was_sent_for_stands_below_it(parcels: SqlEventStore) -> None:
-    (ordered,) = Dispatcher(parcels).with_metadata(TALK).send("p1", Parcel.order, 3).events  # type: ignore[union-attr]
+    (ordered,) = Dispatcher(parcels).with_metadata(TALK).send("p1", guestbook.Order.place, Decimal(3), "tea").events  # type: ignore[union-attr]
     own = Metadata(correlation_id="talk")
-    Dispatcher(parcels).with_metadata(own).once(ordered.id).send("p1", Parcel.send, "Post")
-    assert tree(parcels)[2:] == ["    command parcel.send", "      event parcel.sent"]
+    Dispatcher(parcels).with_metadata(own).once(ordered.id).send("p1", guestbook.Order.ship, "Post")
+    assert tree(parcels)[2:] == ["    command order.ship", "      event order.shipped"]
 
 
 def test_an_event_that_a_handler_appends_itself_stands_below_its_cause(parcels: SqlEventStore) -> None:
-    (ordered,) = Dispatcher(parcels).with_metadata(TALK).send("p1", Parcel.order, 3).events  # type: ignore[union-attr]
-    parcels.append("parcel-p1", [Parcel.Sent(by="x")], expected=ANY, metadata=ordered.caused())
-    assert tree(parcels)[1:] == ["  event parcel.ordered", "    event parcel.sent"]
+    (ordered,) = Dispatcher(parcels).with_metadata(TALK).send("p1", guestbook.Order.place, Decimal(3), "tea").events  # type: ignore[union-attr]
+    parcels.append("order-p1", [guestbook.Order.Shipped(by="x")], expected=ANY, metadata=ordered.caused())
+    assert tree(parcels)[1:] == ["  event order.placed", "    event order.shipped"]
 
 
 def test_a_command_for_an_event_of_a_store_that_was_not_named_says_so(parcels, moneys):
-    (ordered,) = Dispatcher(parcels).with_metadata(TALK).send("p1", Parcel.order, 3).events  # type: ignore[union-attr]
+    (ordered,) = Dispatcher(parcels).with_metadata(TALK).send("p1", guestbook.Order.place, Decimal(3), "tea").events  # type: ignore[union-attr]
     Dispatcher(moneys).with_metadata(ordered.caused()).send("m1", Note.write, "paid")
     found = trace("talk", [StoreLog(moneys)])
     assert [step.missing_cause for step in found.steps] == [str(ordered.id), None]
@@ -138,8 +118,8 @@ def test_causes_that_go_round_in_a_circle_are_all_shown(parcels: SqlEventStore) 
     first, second = uuid4(), uuid4()
     for own, cause in ((first, second), (second, first)):
         why = Metadata(correlation_id="talk", causation_id=str(cause))
-        parcels.append("parcel-p1", [NewEvent(Parcel.Sent(by="x"), id=own, metadata=why)], expected=ANY)
-    assert tree(parcels) == ["event parcel.sent", "  event parcel.sent"]
+        parcels.append("order-p1", [NewEvent(guestbook.Order.Shipped(by="x"), id=own, metadata=why)], expected=ANY)
+    assert tree(parcels) == ["event order.shipped", "  event order.shipped"]
 
 
 def test_a_correlation_id_of_no_event_is_refused_with_what_was_read(parcels: SqlEventStore) -> None:
@@ -148,15 +128,15 @@ def test_a_correlation_id_of_no_event_is_refused_with_what_was_read(parcels: Sql
 
 
 def test_what_groups_did_with_an_event_is_known_from_their_inboxes(parcels: SqlEventStore) -> None:
-    Dispatcher(parcels).with_metadata(TALK).send("p1", Parcel.order, 3)
+    Dispatcher(parcels).with_metadata(TALK).send("p1", guestbook.Order.place, Decimal(3), "tea")
 
-    @subscribes("parcel", group="booking")
-    def book(event: Parcel.Ordered, tx: sa.Connection) -> None: ...
+    @subscribes("order", group="booking")
+    def book(event: guestbook.Order.Placed, tx: sa.Connection) -> None: ...
 
-    deliver_stored(parcels, book, category="parcel")
+    deliver_stored(parcels, book, category="order")
     found = trace("talk", [StoreLog(parcels)], inboxes=[SqlInboxes(parcels.engine)])
     ((reaction,),) = [step.reactions for step in found.steps if step.kind == "event"]
-    assert (reaction.group, reaction.topic, reaction.outcome) == ("booking", "parcel", "handled")
+    assert (reaction.group, reaction.topic, reaction.outcome) == ("booking", "order", "handled")
     assert reaction.time.tzinfo is UTC
     assert abs((datetime.now(UTC) - reaction.time).total_seconds()) < 60
 
@@ -169,14 +149,14 @@ def test_a_database_without_an_inbox_knows_nothing_and_gets_none(parcels: SqlEve
 def test_events_of_a_command_that_was_sent_for_an_event_name_both(parcels: SqlEventStore) -> None:
     why, same = uuid4(), uuid4()
     asked = Dispatcher(parcels).with_metadata(Metadata(correlation_id="talk", causation_id=str(why)))
-    sent = asked.send("p1", Parcel.order, 3)
-    again = [asked.once(same).send("p1", Parcel.send, "Post") for _ in range(2)]
-    first, second = parcels.read_stream("parcel-p1")
-    assert first.metadata.causation_id == f"{sent.command.id} parcel.order {why}"
-    assert second.metadata.causation_id == f"{same} parcel.send {why}"
+    sent = asked.send("p1", guestbook.Order.place, Decimal(3), "tea")
+    again = [asked.once(same).send("p1", guestbook.Order.ship, "Post") for _ in range(2)]
+    first, second = parcels.read_stream("order-p1")
+    assert first.metadata.causation_id == f"{sent.command.id} order.place {why}"
+    assert second.metadata.causation_id == f"{same} order.ship {why}"
     assert [[one.id for one in found.events] for found in again] == [[second.id]] * 2  # type: ignore[union-attr]
-    with raises(EventIdTaken, code="command-id-taken", match=r"as parcel\.send,"):
-        asked.once(same).send("p1", Parcel.order, 3)
+    with raises(EventIdTaken, code="command-id-taken", match=r"as order\.ship,"):
+        asked.once(same).send("p1", guestbook.Order.place, Decimal(3), "tea")
 
 
 ID, OF = "0198d0aa-0000-7000-8000-000000000001", "0198d0aa-0000-7000-8000-000000000002"
@@ -201,7 +181,7 @@ def test_a_causation_id_is_read_as_it_was_written(text: str | None, cause: Cause
 
 def test_an_event_that_two_logs_hold_is_shown_once(parcels: SqlEventStore) -> None:
     """The first of the logs is shown."""
-    Dispatcher(parcels).with_metadata(TALK).send("p1", Parcel.order, 3)
+    Dispatcher(parcels).with_metadata(TALK).send("p1", guestbook.Order.place, Decimal(3), "tea")
     found = trace("talk", [StoreLog(parcels, name="first"), StoreLog(parcels, name="second")])
     assert [entry.log for entry in found.events] == ["first"]
 

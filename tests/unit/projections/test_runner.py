@@ -247,14 +247,6 @@ def test_a_store_and_a_broker_that_are_away_for_a_while_cost_restarts_and_nothin
     assert follower.metrics.registry.get_sample_value("factfold_runner_restarts_total", labels) == 3
 
 
-def test_a_runner_gives_up_loudly_after_so_many_failures_in_a_row(follow):
-    follower, script = follow(*[failed(TableStoreUnavailable) for _ in range(4)])
-    with raises(ProjectionError, code="gave-up", match="failed 4 times in a row, at last: cause") as caught:
-        follower.run(stop=script.stop)
-    assert isinstance(caught.value.__cause__, TableStoreUnavailable)
-    assert script.opened == 4
-
-
 @pytest.mark.parametrize("limit", [1, 3])
 def test_what_comes_before_the_run_outwaits_what_passes_too(follow, limit):
     """Such as the first rebuild, which a broker's absence ended at once."""
