@@ -273,19 +273,14 @@ def test_a_server_that_cannot_be_captured_from_is_an_error(changes, words, remed
     assert (severity, words in found, remedy in told) == (Severity.ERROR, True, True)
 
 
-def test_a_server_without_a_sender_left_is_an_error_for_those_who_have_none():
-    full = replace(SERVER, senders=4)
-    ((severity, found, remedy),) = unwell(of_room(full, None))
+@pytest.mark.parametrize(
+    ("full", "what_to_do"), [({"senders": 4}, "ALTER SYSTEM SET max_wal_senders = 14"), ({"slots": 4}, "")]
+)
+def test_a_server_without_a_sender_or_a_slot_left_is_an_error_for_those_who_have_none(full, what_to_do):
+    ((severity, found, remedy),) = unwell(of_room(replace(SERVER, **full), None))
     assert (severity, found) == (Severity.ERROR, "4 of 4 in use, and 1 more is required")
-    assert "ALTER SYSTEM SET max_wal_senders = 14" in remedy
-    assert unwell(of_room(full, SLOT)) == []
-
-
-def test_a_server_without_a_slot_left_is_an_error_for_those_who_have_none():
-    full = replace(SERVER, slots=4)
-    ((severity, found, _),) = unwell(of_room(full, None))
-    assert (severity, found) == (Severity.ERROR, "4 of 4 in use, and 1 more is required")
-    assert unwell(of_room(full, SLOT)) == []
+    assert what_to_do in remedy
+    assert unwell(of_room(replace(SERVER, **full), SLOT)) == []
 
 
 def test_slots_without_a_limit_are_a_warning():

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from eventstore.errors import FactfoldError
 from eventstore.metrics import serve_metrics
 from projections import BatchReport
 from projections.errors import InvalidDefinition, OffsetsLost
@@ -20,7 +19,6 @@ from projections.lifecycle.building import BuildState, _has_waited
 from projections.lifecycle.metrics import RunLag, RunMetrics
 from projections.logs.offsets import BatchSize
 from projections.logs.ranges import require_deletions
-from tests.errors import raises
 
 REPORT = BatchReport(5, 4, 3, 2, 1, {"bad_json": 2}, {"read": 0.5, "commit": 1.0})
 
@@ -99,11 +97,6 @@ def test_failures_in_a_row_are_forgotten_when_the_run_goes_well(metrics, port):
     assert (scraped(port)[RESTARTS], scraped(port)[FAILURES]) == (1, 3)
     metrics.recovered()
     assert scraped(port)[FAILURES] == 0
-
-
-def test_a_port_that_is_taken_is_said(metrics, port):
-    with raises(FactfoldError, code="port-taken", match="cannot be served"), serve_metrics(metrics, port=port):
-        pass
 
 
 # ---- the size of batches follows the time they take, within its bounds; a store that becomes slow gets smaller ones
