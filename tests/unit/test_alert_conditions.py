@@ -56,40 +56,47 @@ def steady(metric, *values, **labels):
     return Series(f"factfold_{metric}", labels, [(NOW - 599 + step * at, value) for at, value in enumerate(values)])
 
 
+# Alert, a metric and its labels, a value on which the alert fires, and one on which it does not.
+VALUES = [
+    ("FactfoldRunnerDown", now, "up", {"job": "factfold", "instance": "a"}, 0, 1),
+    ("FactfoldRunnerRestarts", rising, "runner_restarts_total", BY_RUNNER, 4, 3),
+    ("FactfoldLookFails", rising, "runner_look_failures_total", BY_RUNNER, 11, 1),
+    ("FactfoldProjectionLag", now, "projection_lag_seconds", {"group": "shop"}, 61, 59),
+    ("FactfoldSubscriptionLag", now, "subscription_lag_seconds", BY_TOPIC, 61, 0),
+    ("FactfoldRelayLag", now, "relay_lag_seconds", {"topic": "order"}, 61, 1),
+    ("FactfoldScheduledOverdue", now, "scheduled_overdue_seconds", BY_STORE, 61, 1),
+    ("FactfoldArchiveStale", now, "archive_round_timestamp_seconds", {"name": "lake"}, NOW - 3_700, NOW - 60),
+    ("FactfoldDeadLetters", now, "dead_letters_open", {"home": "d", **BY_TOPIC}, 1, 0),
+    ("FactfoldBadRecords", rising, "projection_bad_records_total", {"group": "shop", "kind": "json"}, 1, 0),
+    ("FactfoldProcessTroubled", now, "process_troubled_instances", {"store": "s", "process": "p"}, 1, 0),
+    ("FactfoldScheduledSetAside", now, "scheduled_set_aside", BY_STORE, 1, 0),
+    ("FactfoldVerifyFailed", now, "verify_is_equal", {"group": "shop", "view": "v"}, 0, 1),
+    ("FactfoldVerifyOld", now, "verify_timestamp_seconds", {"group": "shop"}, NOW - 9 * 86_400, NOW - 7 * 86_400),
+    ("FactfoldCompareFailed", now, "compare_is_equal", {"table": "t", "state": "s"}, 0, 1),
+    ("FactfoldFenceHeld", now, "store_fence_age_seconds", BY_STORE, 61, 0),
+    ("FactfoldConnectorNotWell", now, "connector_is_well", {"connector": "rows"}, 0, 1),
+    ("FactfoldConnectorGivenUp", now, "connector_is_given_up", {"connector": "rows"}, 1, 0),
+    ("FactfoldSlotLarge", now, "connector_slot_retained_bytes", BY_SLOT, 11 * 2**30, 9 * 2**30),
+    ("FactfoldSlotNotRead", now, "connector_slot_is_active", BY_SLOT, 0, 1),
+    ("FactfoldSlotLost", now, "connector_slot_is_lost", BY_SLOT, 1, 0),
+]
+
 # Alert, samples on which it fires, samples on which it does not.
 CASES = [
+    *(
+        (alert, [sample(metric, fires, **labels)], [sample(metric, silent, **labels)])
+        for alert, sample, metric, labels, fires, silent in VALUES
+    ),
     (
         "FactfoldRunnerDown",
         [now("up", 0, job="factfold-views", instance="a")],
         [now("up", 0, job="node", instance="a")],
-    ),
-    ("FactfoldRunnerDown", [now("up", 0, job="factfold", instance="a")], [now("up", 1, job="factfold", instance="a")]),
-    (
-        "FactfoldRunnerRestarts",
-        [rising("runner_restarts_total", 4, **BY_RUNNER)],
-        [rising("runner_restarts_total", 3, **BY_RUNNER)],
-    ),
-    (
-        "FactfoldLookFails",
-        [rising("runner_look_failures_total", 11, **BY_RUNNER)],
-        [rising("runner_look_failures_total", 1, **BY_RUNNER)],
-    ),
-    (
-        "FactfoldProjectionLag",
-        [now("projection_lag_seconds", 61, group="shop")],
-        [now("projection_lag_seconds", 59, group="shop")],
     ),
     ("FactfoldViewStale", fresh(newest=10, applied=200), fresh(newest=10, applied=100)),
     ("FactfoldViewStale", fresh(newest=10, applied=200), fresh(newest=8_000, applied=8_000)),
     ("FactfoldViewNotFollowed", waiting(5, committed=400), waiting(5, committed=200)),
     ("FactfoldViewNotFollowed", waiting(5, committed=400), waiting(0, committed=400)),
     ("FactfoldViewNotFollowed", waiting(5, committed=400), waiting(5, committed=400, paused=1.0)),
-    (
-        "FactfoldSubscriptionLag",
-        [now("subscription_lag_seconds", 61, **BY_TOPIC)],
-        [now("subscription_lag_seconds", 0, **BY_TOPIC)],
-    ),
-    ("FactfoldRelayLag", [now("relay_lag_seconds", 61, topic="order")], [now("relay_lag_seconds", 1, topic="order")]),
     (
         "FactfoldRelayWithoutLeader",
         [now("relay_is_leader", 0, job="f", instance="a"), now("relay_is_leader", 0, job="f", instance="b")],
@@ -106,81 +113,10 @@ CASES = [
         [steady("branches_lag_offsets", 5, 0, 7, topic="payment")],
     ),
     (
-        "FactfoldScheduledOverdue",
-        [now("scheduled_overdue_seconds", 61, **BY_STORE)],
-        [now("scheduled_overdue_seconds", 1, **BY_STORE)],
-    ),
-    (
-        "FactfoldArchiveStale",
-        [now("archive_round_timestamp_seconds", NOW - 3_700, name="lake")],
-        [now("archive_round_timestamp_seconds", NOW - 60, name="lake")],
-    ),
-    (
-        "FactfoldDeadLetters",
-        [now("dead_letters_open", 1, home="d", **BY_TOPIC)],
-        [now("dead_letters_open", 0, home="d", **BY_TOPIC)],
-    ),
-    (
         "FactfoldDeadLettersGrow",
         [rising("subscription_records_total", 11, group="g", outcome="dead")],
         [rising("subscription_records_total", 11, group="g", outcome="handled")],
     ),
-    (
-        "FactfoldBadRecords",
-        [rising("projection_bad_records_total", 1, group="shop", kind="json")],
-        [rising("projection_bad_records_total", 0, group="shop", kind="json")],
-    ),
-    (
-        "FactfoldProcessTroubled",
-        [now("process_troubled_instances", 1, store="s", process="p")],
-        [now("process_troubled_instances", 0, store="s", process="p")],
-    ),
-    (
-        "FactfoldScheduledSetAside",
-        [now("scheduled_set_aside", 1, **BY_STORE)],
-        [now("scheduled_set_aside", 0, **BY_STORE)],
-    ),
-    (
-        "FactfoldVerifyFailed",
-        [now("verify_is_equal", 0, group="shop", view="v")],
-        [now("verify_is_equal", 1, group="shop", view="v")],
-    ),
-    (
-        "FactfoldVerifyOld",
-        [now("verify_timestamp_seconds", NOW - 9 * 86_400, group="shop")],
-        [now("verify_timestamp_seconds", NOW - 7 * 86_400, group="shop")],
-    ),
-    (
-        "FactfoldCompareFailed",
-        [now("compare_is_equal", 0, table="t", state="s")],
-        [now("compare_is_equal", 1, table="t", state="s")],
-    ),
-    (
-        "FactfoldFenceHeld",
-        [now("store_fence_age_seconds", 61, **BY_STORE)],
-        [now("store_fence_age_seconds", 0, **BY_STORE)],
-    ),
-    (
-        "FactfoldConnectorNotWell",
-        [now("connector_is_well", 0, connector="rows")],
-        [now("connector_is_well", 1, connector="rows")],
-    ),
-    (
-        "FactfoldConnectorGivenUp",
-        [now("connector_is_given_up", 1, connector="rows")],
-        [now("connector_is_given_up", 0, connector="rows")],
-    ),
-    (
-        "FactfoldSlotLarge",
-        [now("connector_slot_retained_bytes", 11 * 2**30, **BY_SLOT)],
-        [now("connector_slot_retained_bytes", 9 * 2**30, **BY_SLOT)],
-    ),
-    (
-        "FactfoldSlotNotRead",
-        [now("connector_slot_is_active", 0, **BY_SLOT)],
-        [now("connector_slot_is_active", 1, **BY_SLOT)],
-    ),
-    ("FactfoldSlotLost", [now("connector_slot_is_lost", 1, **BY_SLOT)], [now("connector_slot_is_lost", 0, **BY_SLOT)]),
 ]
 
 
