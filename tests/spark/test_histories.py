@@ -133,9 +133,13 @@ def sent(by="post"):
     return Parcel.Sent(by=by, weight=1)
 
 
+def moved(place):
+    return Parcel.Moved(place=place)
+
+
 STREAMS = {
     "each event that sets a column": (
-        [recorded(0, sent(), 1), recorded(1, Parcel.Moved(place="Rome"), 2), recorded(2, sent(None), 4)],
+        [recorded(0, sent(), 1), recorded(1, moved("Rome"), 2), recorded(2, sent(None), 4)],
         [("post", "sender", 1, 2), ("post", "Rome", 2, 4), (None, "sender", 4, None)],
     ),
     "not one that sets none": (
@@ -143,28 +147,20 @@ STREAMS = {
         [("post", "sender", 1, None)],
     ),
     "but the first one, as the row is there": (
-        [recorded(0, Parcel.Lost(), 1), recorded(1, Parcel.Moved(place="Rome"), 3)],
+        [recorded(0, Parcel.Lost(), 1), recorded(1, moved("Rome"), 3)],
         [(None, None, 1, 3), (None, "Rome", 3, None)],
     ),
     "of one time, the last": (
-        [
-            recorded(0, sent(), 1),
-            recorded(1, Parcel.Moved(place="Rome"), 2),
-            recorded(2, Parcel.Moved(place="Pisa"), 2),
-        ],
+        [recorded(0, sent(), 1), recorded(1, moved("Rome"), 2), recorded(2, moved("Pisa"), 2)],
         [("post", "sender", 1, 2), ("post", "Pisa", 2, None)],
     ),
     "a clock set back": (
-        [
-            recorded(0, sent(), 1),
-            recorded(1, Parcel.Moved(place="Rome"), 5),
-            recorded(2, Parcel.Moved(place="Pisa"), 3),
-        ],
+        [recorded(0, sent(), 1), recorded(1, moved("Rome"), 5), recorded(2, moved("Pisa"), 3)],
         [("post", "sender", 1, 3), ("post", "Pisa", 3, None)],
     ),
     "one that comes twice": ([recorded(0, sent(), 1), recorded(0, sent(), 1)], [("post", "sender", 1, None)]),
     "none of a deleted stream": (
-        [recorded(0, sent(), 1), recorded(1, Parcel.Moved(place="Rome"), 2), recorded(0, None, 3)],
+        [recorded(0, sent(), 1), recorded(1, moved("Rome"), 2), recorded(0, None, 3)],
         [],
     ),
     "none of a stream that compaction left a part of": ([recorded(2, sent(), 1), recorded(3, None, 3)], []),

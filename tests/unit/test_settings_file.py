@@ -114,62 +114,32 @@ def test_a_named_file_that_is_missing_is_refused(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message", "remedy", "place"),
+    ("text", "line", "message", "remedy"),
     [
-        ('# one\nviws_url = "x"', "there is no setting viws_url", "did you mean views_url?", "factfold.toml, line 2"),
-        (
-            '[kafka]\n\nbootstrap_server = "x"',
-            "there is no setting kafka.bootstrap_server",
-            "did you mean bootstrap_servers?",
-            "factfold.toml, line 3",
+        ('# one\nviws_url = "x"', 2, "there is no setting viws_url", "did you mean views_url?"),
+        ('[kafka]\n\nbootstrap_server = "x"', 3, "there is no setting kafka.bootstrap_server",
+         "did you mean bootstrap_servers?"),
+        ('a = 1\n[kafak]\nx = "y"', 1, "there is no setting a", None),
+        ('[kafak]\nx = "y"', 1, "there is no setting kafak", "did you mean [kafka]?"),
+        ('kafka.acks = "all"', 1, "there is no setting kafka.acks", None),
+        ('kafka = "broker"', 1, "there is no setting kafka", "did you mean [kafka]?"),
+        *(
+            (text, line, f"the setting {name} is a secret, which does not belong in a file",
+             f"set FACTFOLD_{variable} instead")
+            for text, line, name, variable in (
+                ('[kafka]\nsasl_password = "hush"', 2, "kafka.sasl_password", "KAFKA__SASL_PASSWORD"),
+                ('[registry]\nurl = "https://r"\npassword = "hush"', 3, "registry.password", "REGISTRY__PASSWORD"),
+                ('master_keys = "k:aHVzaA=="', 1, "master_keys", "MASTER_KEYS"),
+            )
         ),
-        ('a = 1\n[kafak]\nx = "y"', "there is no setting a", None, "factfold.toml, line 1"),
-        ('[kafak]\nx = "y"', "there is no setting kafak", "did you mean [kafka]?", "factfold.toml, line 1"),
-        ('kafka.acks = "all"', "there is no setting kafka.acks", None, "factfold.toml, line 1"),
-        ('kafka = "broker"', "there is no setting kafka", "did you mean [kafka]?", "factfold.toml, line 1"),
-        (
-            '[kafka]\nsasl_password = "hush"',
-            "the setting kafka.sasl_password is a secret, which does not belong in a file",
-            "set FACTFOLD_KAFKA__SASL_PASSWORD instead",
-            "factfold.toml, line 2",
-        ),
-        (
-            '[registry]\nurl = "https://r"\npassword = "hush"',
-            "the setting registry.password is a secret, which does not belong in a file",
-            "set FACTFOLD_REGISTRY__PASSWORD instead",
-            "factfold.toml, line 3",
-        ),
-        (
-            'master_keys = "k:aHVzaA=="',
-            "the setting master_keys is a secret, which does not belong in a file",
-            "set FACTFOLD_MASTER_KEYS instead",
-            "factfold.toml, line 1",
-        ),
-        (
-            "restarts = [3]",
-            "the setting restarts is a list",
-            "write one text, number or boolean",
-            "factfold.toml, line 1",
-        ),
-        (
-            "[store_url]\na = 1",
-            "the setting store_url is a dict",
-            "write one text, number or boolean",
-            "factfold.toml, line 1",
-        ),
-        (
-            "[spark]\nconfig = { a = 1 }",
-            "the setting spark.config is a dict",
-            "write a table of texts",
-            "factfold.toml, line 2",
-        ),
+        ("restarts = [3]", 1, "the setting restarts is a list", "write one text, number or boolean"),
+        ("[store_url]\na = 1", 1, "the setting store_url is a dict", "write one text, number or boolean"),
+        ("[spark]\nconfig = { a = 1 }", 2, "the setting spark.config is a dict", "write a table of texts"),
     ],
-)
-def test_a_mistake_is_refused_with_its_line(
-    folder: Path, text: str, message: str, remedy: str | None, place: str
-) -> None:
+)  # fmt: skip
+def test_a_mistake_is_refused_with_its_line(folder, text, line, message, remedy):
     said = refused(text)
-    assert (said[0], said[2]) == (message, place)
+    assert (said[0], said[2]) == (message, f"factfold.toml, line {line}")
     assert remedy is None or said[1] == remedy
     assert "hush" not in " ".join(map(str, said))
 

@@ -194,29 +194,13 @@ def test_an_edited_letter_is_handled_with_its_new_payload_under_its_old_id(store
 @pytest.mark.parametrize(
     ("ask", "kind", "code", "cause"),
     [
-        (
-            lambda letters, id: letters.replay([id], edit={"amount": "five"}),
-            InvalidEventData,
-            "invalid-event-data",
-            "'five'",
-        ),
-        (
-            lambda letters, id: letters.replay([id], edit={"amount": 5, "note": ""}),
-            InvalidEventData,
-            "invalid-event-data",
-            "no field 'note'",
-        ),
-        (
-            lambda letters, id: letters.replay([id], edit={}),
-            InvalidEventData,
-            "invalid-event-data",
-            "lacks field 'amount'",
-        ),
-        (
-            lambda letters, id: letters.replay([id], edit={"amount": 1 << 80}),
-            InvalidEventData,
-            "invalid-event-data",
-            "amount",
+        *(
+            (lambda letters, id, edit=edit: letters.replay([id], edit=edit),
+             InvalidEventData, "invalid-event-data", cause)
+            for edit, cause in (
+                ({"amount": "five"}, "'five'"), ({"amount": 5, "note": ""}, "no field 'note'"),
+                ({}, "lacks field 'amount'"), ({"amount": 1 << 80}, "amount"),
+            )
         ),
         (lambda letters, id: letters.replay(edit={"amount": 1}),
          ReplayRefused, "replay-refused", "all are asked for"),
