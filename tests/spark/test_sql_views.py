@@ -203,26 +203,16 @@ def test_a_query_that_spark_cannot_analyse_is_a_definition_to_correct(own, text,
 
 
 def test_a_view_over_rows_of_a_subquery_is_the_same_live_and_rebuilt(spark, tmp_path):
-    views = [
-        sql_view(
-            "of_bosses",
-            "SELECT id, name FROM customers WHERE boss_id IN (SELECT b.id FROM customers b WHERE b.name > 'b')",
-            tables=TABLES,
-        ),
-        sql_view(
-            "with_names",
-            "SELECT (SELECT c.name FROM customers c WHERE c.id = o.customer_id) AS name, 'O''Brien' AS quoted, o.id"
-            " FROM orders o",
-            tables=TABLES,
-        ),
-        sql_view(
-            "large",
-            "WITH orders AS (SELECT * FROM orders WHERE amount > 5)"
-            " SELECT o.id, to_char(amount, '0999') AS amount, c.name"
-            " FROM orders o LEFT JOIN customers c ON o.customer_id = c.id",
-            tables=TABLES,
-        ),
-    ]
+    texts = {
+        "of_bosses": "SELECT id, name FROM customers"
+        " WHERE boss_id IN (SELECT b.id FROM customers b WHERE b.name > 'b')",
+        "with_names": "SELECT (SELECT c.name FROM customers c WHERE c.id = o.customer_id) AS name,"
+        " 'O''Brien' AS quoted, o.id FROM orders o",
+        "large": "WITH orders AS (SELECT * FROM orders WHERE amount > 5)"
+        " SELECT o.id, to_char(amount, '0999') AS amount, c.name"
+        " FROM orders o LEFT JOIN customers c ON o.customer_id = c.id",
+    }
+    views = [sql_view(name, text, tables=TABLES) for name, text in texts.items()]
     with ViewTrial(spark, ProjectionGroup("in_sql", views), tmp_path) as trial:
         for number in (1, 2):
             trial.put(customers, {"id": number, "boss_id": 3 - number, "name": "a"})

@@ -194,6 +194,8 @@ class Heir(Aggregate, category="heir"):
 
 FLAG = "is a Flag, whose combinations have no name"
 FLAGS = [hint for kind in (Extra, Right) for hint in (kind, kind | None, list[kind])]  # type: ignore[valid-type]
+OWN = ("emit", "refuse", "version", "id", "pending", "stream", "state", "decide", "evolve", "_handlers")
+NO_EVENT = command(lambda self: None)
 NO_PLACE = [object, set[str], dict[int, str], int | object, tuple[int, ...], complex, Any]
 MISTAKES: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: bill(on_paid=lambda self, e: None), DeclarationError, "on_paid handles no event"),
@@ -202,22 +204,11 @@ MISTAKES: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: bill(Paid=paid(odd="Missing")), UnsupportedFieldType, "Missing"),
     (lambda: bill(__annotations__={"total": int}), DeclarationError, r"'total' of .*Bill has no default"),
     (lambda: bill(__annotations__={"version": int}, version=3), DeclarationError, "hides a name"),
-    *(
-        (
-            lambda name=name: bill(**{name: command(lambda self: None)}),
-            DeclarationError,
-            f"'{name}'.*of Aggregate itself",
-        )
-        for name in ("emit", "refuse", "version", "id", "pending", "stream", "state", "decide", "evolve", "_handlers")
-    ),
+    *((lambda name=name: bill(**{name: NO_EVENT}), DeclarationError, f"'{name}'.*of Aggregate itself") for name in OWN),
     (lambda: bill(Paid=paid(amount=int), category=None, emit=paid(amount=int)), DeclarationError, "event 'emit'"),
     (lambda: bill(restored=type("Kind", (), {})), DeclarationError, "class 'restored'"),
-    (
-        lambda: bill(__annotations__={"sum": int}, sum=command(lambda self: None)),
-        DeclarationError,
-        "of one name, .sum.",
-    ),
-    (lambda: type("Sub", (Heir,), {"told": command(lambda self: None)}), DeclarationError, "hides a name of .*Heir"),
+    (lambda: bill(__annotations__={"sum": int}, sum=NO_EVENT), DeclarationError, "of one name, .sum."),
+    (lambda: type("Sub", (Heir,), {"told": NO_EVENT}), DeclarationError, "hides a name of .*Heir"),
     (lambda: type("Sub", (Heir,), {"tell": paid(amount=int)}), DeclarationError, "event 'tell' of .*Sub hides"),
     (lambda: bill(Paid=paid(amount=int), Settled=settled()), DeclarationError, r"two events named 'bill\.paid'"),
     (lambda: bill(category="No Such"), InvalidIdentifier, "category"),

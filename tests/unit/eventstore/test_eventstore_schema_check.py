@@ -59,6 +59,8 @@ def test_upcasters_keep_the_promise_of_every_version() -> None:
 
 
 MISSING, NULL = "it has no value there", "it may be null there"
+BY_NAME = "its records are distinguished by name on one side, and not on the other"
+DIGITS = "it has 14 digits before the point and 4 after it there, 8 and 2 today"
 
 
 @each_row(
@@ -82,24 +84,9 @@ MISSING, NULL = "it has no value there", "it may be null there"
         ({"x": Tour}, {"x": NumberedTour}, "x.stops[].number", MISSING),
         ({"x": Street | Point}, {"x": NumberedPlace | Point}, "x.number", MISSING),
         ({"x": Street | Point}, {"x": Point | Other}, "x", "it may be Place there"),
-        (
-            {"x": Street},
-            {"x": Street | Point},
-            "x",
-            "its records are distinguished by name on one side, and not on the other",
-        ),
-        (
-            {"x": Street | Point},
-            {"x": Street},
-            "x",
-            "its records are distinguished by name on one side, and not on the other",
-        ),
-        (
-            {"x": Decimal},
-            {"x": Annotated[Decimal, Digits(10, 2)]},
-            "x",
-            "it has 14 digits before the point and 4 after it there, 8 and 2 today",
-        ),
+        ({"x": Street}, {"x": Street | Point}, "x", BY_NAME),
+        ({"x": Street | Point}, {"x": Street}, "x", BY_NAME),
+        ({"x": Decimal}, {"x": Annotated[Decimal, Digits(10, 2)]}, "x", DIGITS),
     ],
 )
 def test_what_could_not_be_read_is_named(written: Any, today: Any, place: str, problem: str) -> None:
