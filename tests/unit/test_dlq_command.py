@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 import sqlalchemy as sa
 
-from eventstore import ANY, SqlEventStore, subscription
+from eventstore import SqlEventStore, subscription
 from eventstore.backends.sql.process_rows import Scheduled
 from eventstore.deadletters.letters import Action, Cause, Contents, Letter, Settled
 from eventstore.errors import InvalidEventData
@@ -22,7 +22,7 @@ from tests.conformance.process_shop import Exploding, explode
 from tests.ledger import Payment
 from tests.unit.eventstore.fulfilled import fill_with_orders
 from tests.unit.eventstore.fulfilment import Order
-from tests.unit.eventstore.handlers import deliver_stored
+from tests.unit.eventstore.handlers import store_of_letters
 from tests.unit.test_quick_commands import documented, fields
 
 
@@ -35,11 +35,7 @@ def book(event: Payment.Received, tx: sa.Connection) -> None:
 def run(tmp_path):
     """Run a command over the letters of a store with two of them."""
     url = f"sqlite:///{tmp_path}/shop.db"
-    with SqlEventStore(url) as store:
-        store.create_tables()
-        for amount in (1, 2):
-            store.append("payment-1", [Payment.Received(amount=amount)], expected=ANY)
-        deliver_stored(store, book)
+    store_of_letters(url, book, *(Payment.Received(amount=amount) for amount in (1, 2)), stream="payment-1")
 
     def invoke(command, *options, json_=True, **more):
         arguments = ["dlq", command, "payment", "books", "--inbox-url", url, *options]

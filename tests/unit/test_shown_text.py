@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 import structlog
 
-from eventstore import ANY, SqlEventStore, subscription
+from eventstore import subscription
 from eventstore.errors import FactfoldError
 from factfold.cli.running import log_to_stderr
 from factfold.cli.show import ended, show_failure
@@ -19,7 +19,7 @@ from factfold.development import supervising
 from tests.commands import factfold
 from tests.notes import Note
 from tests.rows import each_row
-from tests.unit.eventstore.handlers import deliver_stored
+from tests.unit.eventstore.handlers import store_of_letters
 
 STEERING = "red\x1b[31m bell\x07 c1\x9b2J turned\u202e over\r"
 STEERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]")
@@ -33,11 +33,7 @@ def read(event: Note.Written, tx: sa.Connection) -> None:
 @pytest.fixture
 def url(tmp_path):
     url = f"sqlite:///{tmp_path}/notes.db"
-    with SqlEventStore(url) as store:
-        store.create_tables()
-        for _ in range(2):
-            store.append("note-1", [Note.Written(text=STEERING)], expected=ANY)
-        deliver_stored(store, read, category="note")
+    store_of_letters(url, read, *[Note.Written(text=STEERING)] * 2, stream="note-1")
     letter = factfold("dlq", "list", "note", "desk", "--inbox-url", url, "--letters").output.split("\n")[1].split()[0]
     arguments = ("dlq", "discard", "note", "desk", "--inbox-url", url, "--id", letter, "--yes", "--why", STEERING)
     assert factfold(*arguments).exit_code == 0

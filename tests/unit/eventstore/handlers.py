@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import sqlalchemy as sa
 
-from eventstore import Subscriber, subscription
+from eventstore import ANY, SqlEventStore, Subscriber, subscription
 from eventstore.backends.sql.source import StoreSource
 from tests.ledger import LEDGER, Payment, amounts
 from tests.unit.eventstore.memory_source import MemorySource, arrivals
@@ -41,6 +41,14 @@ def deliver_stored(store, declared, *, category="payment", engine=None, around=(
         while subscriber.run_once(timeout=0).records:
             pass
         return subscriber.report
+
+
+def store_of_letters(url, declared, *events, stream):
+    """Make a store whose events wait, and let a handler that fails give them up."""
+    with SqlEventStore(url) as store:
+        store.create_tables()
+        store.append(stream, events, expected=ANY)
+        deliver_stored(store, declared, category=stream.partition("-")[0])
 
 
 class Ending(NamedTuple):
