@@ -22,10 +22,11 @@ def raises(kind: type[FactfoldError], *, code: str | None = None, match: str | N
     return pytest.raises(kind, match=match, check=check)
 
 
-def refused(declare: Callable[[], object], words: str, remedy: str = "") -> None:
+def refused(declare: Callable[[], object], words: str, remedy: str = "") -> InvalidDefinition:
     """Expect a declaration to be refused in these words, with this remedy."""
     with pytest.raises(InvalidDefinition) as caught:
         declare()
     assert words in caught.value.message
     assert caught.value.remedy
     assert remedy in caught.value.remedy
+    return caught.value

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import pytest
 import sqlalchemy as sa
@@ -22,6 +23,7 @@ from projections.spark.views.view_functions import view_columns
 from projections.stores import dialects, finals
 from projections.testing.memory_log import ChangeWriter, MemoryLog
 from tests.conformance.topic_folds import Finals, at, group_of
+from tests.errors import refused
 
 pytestmark = pytest.mark.postgres_in_faults
 
@@ -216,10 +218,7 @@ NO_PROMISES = (
 
 def test_what_promises_nothing_is_refused():
     for options, words in NO_PROMISES:
-        with pytest.raises(InvalidDefinition) as caught:
-            FinalResults("window_end", **options)
-        assert words in caught.value.message
-        assert caught.value.remedy
+        refused(partial(FinalResults, "window_end", **options), words)
 
 
 def test_a_time_of_final_results_is_a_timestamp_of_the_view(spark):

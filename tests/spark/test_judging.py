@@ -70,6 +70,7 @@ CONNECT = [
 WRAPPED_KEY = b'{"schema": {"fields": [{"field": "id", "type": "int32"}]}, "payload": {"id": 1}}'
 FRAMED_KEY = AvroEncoder(CONNECT[0]).encode({"id": 1})
 FRAMED = AvroEncoder(CONNECT[1]).encode({"op": "c", "after": {"id": 1, "title": "x"}, "source": {"lsn": 7}})
+EVENT_FAULTS = [*((b"ticket-x@0", value) for value in BAD_EVENTS.values()), *BAD_KEYS]
 TABLES = {
     "changelog": (Table.from_changelog(CUSTOMERS, topic="t"), {}, GOOD_CHANGES, BAD_CHANGES),
     "versions": (
@@ -87,20 +88,18 @@ TABLES = {
          (FRAMED_KEY, FRAMED_KEY), (None, FRAMED)],
     ),
     "declared": (
-        Table.from_events(Ticket, key="ticket_id", columns=DECLARED, topic="t"), EVENTS, GOOD_EVENTS,
-        [*((b"ticket-x@0", value) for value in BAD_EVENTS.values()), *BAD_KEYS],
+        Table.from_events(Ticket, key="ticket_id", columns=DECLARED, topic="t"), EVENTS, GOOD_EVENTS, EVENT_FAULTS,
     ),
     "folded versions": (
         EventVersions.of(Table.from_events(Ticket, key="ticket_id", columns=DECLARED, topic="t")), EVENTS, GOOD_EVENTS,
-        [*((b"ticket-x@0", value) for value in BAD_EVENTS.values()), *BAD_KEYS],
+        EVENT_FAULTS,
     ),
     "facts": (
         Stream.from_events(Ticket, events=[Ticket.Opened], key="ticket_id", topic="t"), EVENTS, GOOD_EVENTS,
-        [*((b"ticket-x@0", value) for value in BAD_EVENTS.values()), *BAD_KEYS],
+        EVENT_FAULTS,
     ),
     "evolved": (
-        Table.from_events(Ticket, key="ticket_id", topic="t"), EVENTS, GOOD_EVENTS,
-        [*((b"ticket-x@0", value) for value in BAD_EVENTS.values()), *BAD_KEYS],
+        Table.from_events(Ticket, key="ticket_id", topic="t"), EVENTS, GOOD_EVENTS, EVENT_FAULTS,
     ),
 }  # fmt: skip
 
