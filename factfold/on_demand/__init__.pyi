@@ -102,6 +102,7 @@ from projections.stores.explaining import (
 )
 from projections.stores.behind_rows import (
     COUNTED as COUNTED,
+    personal_of as personal_of,
     rows_behind as rows_behind,
     view_rows as view_rows,
 )

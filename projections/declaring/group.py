@@ -226,7 +226,10 @@ class ProjectionGroup:
         """Return the view of a name. Raises InvalidDefinition if no view of the run has it."""
         found = next((view for view in self.all_views if view.name == name), None)
         if found is None:
-            raise InvalidDefinition(f"group {self.name!r} has no view {name!r}", remedy="name one of its views")
+            raise InvalidDefinition(
+                f"group {self.name!r} has no view {name!r}",
+                remedy=f"name one of {listed([one.name for one in self.all_views])}",
+            )
         return found
 
     @property

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from eventstore.delivery.source import MASK
 from projections.declaring.columns import LONG, ColumnType
 from projections.declaring.group import ProjectionGroup
 from projections.declaring.views import View
@@ -14,9 +13,11 @@ from projections.environment import Environment
 from projections.errors import InvalidDefinition
 from projections.spark.bulk import WholeTables, persisted
 from projections.spark.exchange import are_few
+from projections.spark.failures import described
 from projections.spark.views.disclosing import Disclosure
 from projections.spark.views.missing import DELETED, TABLE, VIEW, Dropped, dropped, named_rows, over_rows
 from projections.spark.views.view_functions import as_written, view_columns
+from projections.stores.behind_rows import typed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -42,12 +43,20 @@ def why_missing(environment: Environment, group: ProjectionGroup, view: str, key
         raise InvalidDefinition(
             f"view {view!r} has no key of {', '.join(sorted(key))}", remedy=f"give its key: {', '.join(known)}"
         )
-    rows = _StoredViews.of(environment, group)
+    values = {column: typed(columns[view][column], column, value) for column, value in key.items()}
+    rows, place = _StoredViews.of(environment, group), f"{VIEW}{view}"
     try:
-        found = dropped(environment.small, rows.plan(group.view(view)), key, f"{VIEW}{view}")
+        with described(place):
+            return dropped(environment.small, rows.plan(group.view(view)), values, place, plain_columns(group))
     finally:
         rows.tables.release()
-    return list(map(rows.masked, found))
+
+
+def plain_columns(group: ProjectionGroup) -> dict[str, set[str]] | None:
+    """By the place of each table, its columns without values of persons. None if the group has none of these."""
+    if not group.personal:
+        return None
+    return {f"{TABLE}{name}": set(table.columns) - set(table.personal) for name, table in group.names.items()}
 
 
 @dataclass(frozen=True)
@@ -82,14 +91,3 @@ class _StoredViews:
             else:
                 rows[name] = self.tables.rows(read).alias(f"{TABLE}{name}")
         return over_rows(self.environment.small, whole, result, rows)
-
-    def masked(self, found: Dropped) -> Dropped:
-        """Without values that may be of a person: of a group that has any, only plain columns of tables are shown."""
-        tables = self.group.tables.values()
-        personal = {column for table in tables for column in table.personal}
-        plain = {column for table in tables for column in table.columns} - personal
-        if not personal:
-            return found
-        shown = ({c: v if c in plain or c.startswith("_") else MASK for c, v in row.items()} for row in found.values)
-        condition = found.condition if plain.issuperset(found.reads) else MASK
-        return replace(found, values=tuple(shown), condition=condition)

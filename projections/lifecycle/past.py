@@ -26,7 +26,7 @@ from projections.logs.ranges import open_boundaries
 from projections.spark.failures import analysed
 from projections.spark.picking import in_order
 from projections.spark.reading.completeness import require_complete
-from projections.spark.views.view_functions import view_columns
+from projections.spark.views.view_functions import personal_columns, view_columns
 from projections.stores.behind_rows import SourceRow, Walk
 from projections.stores.roles import VERIFIER, DifferingRow
 
@@ -67,12 +67,30 @@ def read_view(
     """
     if into is not None:
         checked_identifier(into, what="table")
+        _require_no_personal(environment, group, view, into)
     with _at(environment, group, at) as past:
         rows = _filtered(past, view, where)
         if into is not None:
-            table = environment.store.create_table(into, shown(past.columns[view]))
-            environment.keeper.load(rows, table, rows=past.rows)
+            _write(past, view, rows, into)
         return in_order(rows, past.group.view(view).key, most=most)
+
+
+def _require_no_personal(environment: Environment, group: ProjectionGroup, view: str, into: str) -> None:
+    if personal := sorted(personal_columns(environment.spark, group).get(view, ())):
+        raise InvalidDefinition(
+            f"column {personal[0]!r} of view {view!r} has values of persons, which no erasure would reach in {into!r}",
+            remedy="read the rows without into=…",
+        )
+
+
+def _write(past: Recomputation, view: str, rows: DataFrame, into: str) -> None:
+    store, columns = past.environment.store, shown(past.columns[view])
+    table = store.create_table(into, columns)
+    try:
+        past.environment.keeper.load(rows, table, rows=past.rows)
+    except BaseException:
+        store.drop_table(table)
+        raise
 
 
 @dataclass(frozen=True)
@@ -184,7 +202,7 @@ def _offsets(asked: Offsets, ends: Offsets) -> Offsets:
             if not 0 <= offset <= ends.get(topic, {}).get(partition, -1):
                 raise InvalidDefinition(
                     f"the group reads no offset {offset} of topic {topic!r}, partition {partition}",
-                    remedy=f"the log ends at {_said(ends)}",
+                    remedy=f"name offsets up to the end of its log: {_said(ends)}",
                 )
     return {topic: {**parts, **asked.get(topic, {})} for topic, parts in ends.items()}
 

@@ -101,6 +101,7 @@ class ComputedRows:
 
     def personal(self, kind: Kinds, name: str, columns: Collection[str], key: Sequence[str]) -> tuple[str, ...]:
         """As the plan tells."""
-        known = personal_columns(self.past.environment.spark, self.past.group)
+        declared = self.past.group.declared or self.past.group
+        known = personal_columns(self.past.environment.spark, declared)
         found = known[name] if kind == "views" else self.past.group.tables[name].personal
         return tuple(column for column in columns if column in found and column not in key)

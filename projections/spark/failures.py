@@ -254,9 +254,7 @@ def analysed(view: str, place: str) -> Iterator[None]:
 
 def translate(message: str, place: str) -> ProjectionError:
     """The typed error behind a message of Spark's."""
-    if MARK in message:
-        # The record's own text may hold braces: the decoder knows where the JSON ends, a pattern does not.
-        report, _ = json.JSONDecoder().raw_decode(message, message.index(MARK) + len(MARK))
+    if (report := _report(message)) is not None:
         return _record_error(report)
     if refused_value := _UNSUPPORTED_VALUE.search(message):
         return unsupported_value(refused_value.group(1)[:400], place=place)
@@ -266,6 +264,16 @@ def translate(message: str, place: str) -> ProjectionError:
         kind, where = CodeFailed if error.of_code else SparkFailed, f"{place}, {error.where}" if error.where else place
         return kind(error.cause, remedy="correct the code, or the value that it does not expect", place=where)
     return _of_spark(message, place)
+
+
+def _report(message: str) -> dict[str, Any] | None:
+    """What a decoder says of a record; a plan in a message of Spark's has the mark alone."""
+    for mark in re.finditer(re.escape(MARK), message):
+        with contextlib.suppress(json.JSONDecodeError):
+            # The record's own text may hold braces: the decoder knows where the JSON ends, a pattern does not.
+            report, _ = json.JSONDecoder().raw_decode(message, mark.end())
+            return dict(report)
+    return None
 
 
 def _of_spark(message: str, place: str) -> ProjectionError:

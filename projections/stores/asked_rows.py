@@ -82,16 +82,24 @@ def asked_condition(text: str, *, hidden: Collection[str]) -> str:
 
     Raises ProjectionError for anything but comparisons of columns and values by common functions.
     """
-    query = _parsed(" ".join(("SELECT * FROM asked WHERE", text)), "spark")
+    try:
+        query = _parsed(" ".join(("SELECT 1 FROM asked WHERE", text)), "spark")
+    except ProjectionError as error:
+        raise _no_condition(error.message.replace("a query here has no", "a condition cannot use")) from None
     given = {name for name, value in query.args.items() if value}
     condition = query.args["where"].this if given <= {"expressions", "from_", "from", "where"} else None
-    if condition is None or condition.find(exp.Query) is not None:
-        raise _refused("a condition here compares columns and values, and holds no query")
+    if condition is None or condition.find(exp.Query, exp.Star) is not None:
+        raise _no_condition("a condition compares columns and values, and holds no query")
     unseen = {name.lower() for name in hidden}  # Spark takes a name for a column in any case
     for column in condition.find_all(exp.Column):
         if column.name.lower() in unseen:
-            raise _refused(f"column {column.name!r} has values of persons, and a condition would show them")
+            raise _no_condition(f"column {column.name!r} has values of persons, and a condition would show them")
     return str(condition.sql("spark", comments=False))
+
+
+def _no_condition(cause: str) -> ProjectionError:
+    remedy = "compare columns with =, <, IN, BETWEEN, LIKE or IS NULL, joined by AND and OR"
+    return ProjectionError(cause, remedy=remedy, code="query-refused")
 
 
 def _bounded(connection: sa.Connection, text: str, limit: int) -> sa.CursorResult[Any]:

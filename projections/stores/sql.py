@@ -181,6 +181,11 @@ class TableStore(ABC):
             table.create(connection)
         return table
 
+    def drop_table(self, table: sa.Table) -> None:
+        """Drop such a table."""
+        with self.transaction() as connection:
+            table.drop(connection)
+
     def claim(self, run: Run) -> Run:
         """Take the run over: any other holder's next commit fails."""
         with self.transaction() as connection:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import sqlalchemy as sa
 
-from eventstore.delivery.source import MASK
 from projections import ProjectionGroup, Table, on, sql_view
-from projections.lifecycle.missing import _StoredViews, why_missing
-from projections.spark.views.missing import Dropped
+from projections.errors import InvalidDefinition, ProjectionError
+from projections.lifecycle.missing import why_missing
 from projections.testing.trial import ViewTrial
 from tests.captured import captured
 from tests.conformance.guests import Guest
@@ -134,10 +131,37 @@ def test_the_stage_that_lost_a_row_is_named(environment, view, key, place, step,
     assert not values or any(values.items() <= row.items() for row in last.values), found
 
 
-def test_values_that_may_be_of_a_person_are_masked_and_so_are_conditions_on_them():
-    guests = Table.from_events(Guest, key="guest_id", columns={"name": on(Guest.Registered).take("name")})
-    cards = sql_view("cards", "SELECT guest_id FROM guests WHERE name = 'Ann'", tables={"guests": guests})
-    rows = _StoredViews(None, ProjectionGroup("cards", [cards]), None)
-    found = Dropped("view cards", "filter", "(name = 'Ann')", ({"guest_id": "1", "name": "Zed", "x": 2},), ("name",))
-    assert rows.masked(found) == replace(found, condition=MASK, values=({"guest_id": "1", "name": MASK, "x": MASK},))
-    assert rows.masked(replace(found, condition="c", reads=("guest_id",))).condition == "c"
+def test_values_that_may_be_of_a_person_are_masked_by_whatever_name(small, tmp_path):
+    registered = on(Guest.Registered)
+    guests = Table.from_events(
+        Guest, key="guest_id", columns={"name": registered.take("name"), "plan": registered.take("plan")}
+    )
+    named = sql_view("named", "SELECT guest_id, name AS plan, plan AS x FROM guests", tables={"guests": guests})
+    texts = {
+        "renamed": "SELECT guest_id FROM named WHERE plan = 'Ann'",
+        "counted": "SELECT plan AS y, max(guest_id) AS guest_id FROM guests GROUP BY plan HAVING max(name) = 'Ann'",
+        "shown": "SELECT guest_id FROM named WHERE x = 'gold'",
+    }
+    keys = {"counted": {"y": "basic"}}
+    read = {"named": named, "guests": guests}
+    views = [
+        sql_view(name, text, tables={one: table for one, table in read.items() if f"FROM {one}" in text})
+        for name, text in texts.items()
+    ]
+    group = ProjectionGroup("cards", views)
+    with ViewTrial(small, group, tmp_path) as trial:
+        trial.record("guest-1", Guest.Registered(name="Zed Secret", plan="basic"))
+        trial.check()
+        asked = {name: keys.get(name, {"guest_id": "1"}) for name in texts}
+        lost = {name: why_missing(trial._environment, group, name, key) for name, key in asked.items()}
+    assert "Secret" not in str(lost)
+    assert "Ann" not in str(lost)
+    assert lost["shown"][-1].values == ({"x": "basic"},)
+    assert lost["shown"][-1].condition.endswith("= 'gold')")
+
+
+def test_a_key_of_another_type_is_refused(environment):
+    with pytest.raises(InvalidDefinition, match="is no long of column 'id'"):
+        why_missing(environment, GROUP, "open", {"id": "abc"})
+    with pytest.raises(ProjectionError):
+        why_missing(environment, GROUP, "open", {"id": str(2**70)})

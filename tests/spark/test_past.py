@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from eventstore import MasterKeys, SqlEventStore, SqlKeyStore
 from projections import ProjectionGroup, Table, on, read_view, sql_view, view, view_changes
-from projections.errors import InvalidDefinition, OffsetsLost
+from projections.errors import InvalidDefinition, OffsetsLost, ProjectionError
 from projections.testing.memory_log import MemoryLog
 from projections.testing.trial import ViewTrial
 from tests.conformance.guests import Guest
@@ -39,7 +39,10 @@ def cards(guests):
     return guests.select("guest_id", "name", "plan")
 
 
-GROUP = ProjectionGroup("past", [windows, as_of("latest"), cards])
+per_session = sql_view(
+    "per_session", "SELECT session, count(*) AS windows FROM windows GROUP BY session", tables={"windows": windows}
+)
+GROUP = ProjectionGroup("past", [windows, as_of("latest"), cards, per_session])
 NAMES = ("windows", "latest", "cards")
 BEGUN = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -94,12 +97,16 @@ def looks_back(trial, seen):
         {"guest_id": "1", "name": "Another 3", "plan": "basic"},
         {"guest_id": "2", "name": "Another 5", "plan": "basic"},
     ]
-    at_four = read_view(environment, GROUP, "cards", at={"guest": {0: 4}}, into="cards_then")
-    with environment.store.looking() as connection:
-        stored = connection.execute(sa.text("SELECT guest_id, name, plan FROM cards_then")).all()
-    assert sorted(map(tuple, stored)) == [tuple(row.values()) for row in at_four.to_pylist()]
-    with pytest.raises(InvalidDefinition, match="has the name of a table of this database"):
+    with pytest.raises(InvalidDefinition, match="which no erasure would reach in 'cards_then'"):
         read_view(environment, GROUP, "cards", at=last, into="cards_then")
+    with pytest.raises(ProjectionError):
+        read_view(environment, GROUP, "latest", at=last, where="search_id / 0 = 1", into="latest_then")
+    at_four = read_view(environment, GROUP, "latest", at=seen[3][0], into="latest_then")
+    with environment.store.looking() as connection:
+        stored = connection.execute(sa.text("SELECT session, search_id, click_id FROM latest_then")).all()
+    assert sorted(map(tuple, stored)) == sorted(tuple(row.values()) for row in at_four.to_pylist())
+    with pytest.raises(InvalidDefinition, match="has the name of a table of this database"):
+        read_view(environment, GROUP, "latest", at=last, into="latest_then")
     with pytest.raises(InvalidDefinition, match="reads no offset 99 of topic 'guest'"):
         read_view(environment, GROUP, "cards", at={"guest": {0: 99}})
     with pytest.raises(InvalidDefinition, match="has no time zone"):
@@ -117,6 +124,9 @@ def looks_back(trial, seen):
     differing = {row["search_id"] for row in first + then if not (row in first and row in then)}
     assert {one.row.key["search_id"] for one in between.changed} == differing
     assert all(one.records for one in between.changed)
+    counted = view_changes(environment, GROUP, "per_session", start=seen[3][0], end=last)
+    assert counted.changed
+    assert {record.topic for one in counted.changed for record in one.records} == {searches.topic}
 
 
 class Compacted(MemoryLog):

@@ -11,9 +11,10 @@ import projections
 from eventstore.delivery.source import MASK
 from eventstore.errors import DeclarationError, NotFound
 from factfold import on_demand
+from factfold.cli.events.entries import parse_moment
 from factfold.cli.options import argument, option
 from factfold.cli.show import Out, aligned, answer, progress
-from factfold.cli.views.generations import app, behind, behind_line, column_and_value, moment, plain
+from factfold.cli.views.generations import app, behind, behind_line, column_and_value, plain
 from factfold.cli.views.projections import (
     Group,
     Place,
@@ -23,6 +24,7 @@ from factfold.cli.views.projections import (
     masked_row,
     opened_environment,
     opened_views,
+    personal_of,
     require_serving,
     row_lines,
     without_personal,
@@ -42,7 +44,7 @@ _OFFSET: Final = re.compile(r"(?P<topic>[\w.-]+)\[(?P<partition>\d+)\]@(?P<offse
 
 View = Annotated[str, argument("A view of the group.")]
 Where = Annotated[str | None, option("--where", "Only rows with this condition over the view's columns, in SQL.")]
-Limit = Annotated[int, option("--limit", "Show so many rows at most.", min=1)]
+Limit = Annotated[int, option("--limit", "Show at most this many rows.", min=1)]
 
 
 @app.command()
@@ -51,7 +53,7 @@ def at(
     view: View,
     place: Place,
     out: Out,
-    time: Annotated[str | None, option("--time", "The time, with its zone: 2026-11-26T12:00:00Z.")] = None,
+    time: Annotated[str | None, option("--time", "2026-11-26T12:00:00Z, or how long ago: 15m, 2h, 3d.")] = None,
     offsets: Annotated[
         str | None, option("--offsets", "Read topics up to here: order[0]@120,order[1]@98. Others to their ends.")
     ] = None,
@@ -60,10 +62,11 @@ def at(
     limit: Limit = 20,
 ) -> None:
     """Show a view as it was at a time, computed again from the log."""
-    given = [text for text in (time, offsets) if text is not None]
-    if len(given) != 1:
+    if (time is None) == (offsets is None):
         raise DeclarationError("a view is shown at one moment", remedy="give --time or --offsets, one of the two")
-    definition, then = load_group(group), _moment(given[0])
+    definition = load_group(group)
+    definition.view(view)
+    then = _offsets(offsets) if offsets is not None else parse_moment(str(time))
     with opened_environment(definition, place) as environment, _computing(view):
         personal = _personal(environment, definition, view)
         where = where and on_demand.asked_condition(where, hidden=personal)
@@ -80,10 +83,10 @@ def why(
     place: Place,
     out: Out,
     missing: Annotated[
-        bool, option("--missing", "Show where a row was lost that the view does not have. Starts Spark.")
+        bool, option("--missing", "Show where a row was lost that the view does not have, with Spark.")
     ] = False,
 ) -> None:
-    """Show what a row of a view was made of, and which record set each of these rows last. Without Spark."""
+    """Show what a row of a view was made of, and which record set each of these rows last."""
     declared, columns = load_group(group), dict(map(column_and_value, key))
     if missing:
         _why_missing(declared, view, columns, place, out)
@@ -102,7 +105,7 @@ def _why_missing(definition: ProjectionGroup, view: str, key: Mapping[str, str],
         found = on_demand.why_missing(environment, definition, view, key)
     if not found:
         raise NotFound(
-            f"{view} has the row, or its tables have what makes it", remedy="leave --missing away, or verify the group"
+            f"the tables of {view} have what makes the row", remedy="show it without --missing, or verify the group"
         )
     out.show(found, map(_lost_line, found), indent=2)
 
@@ -112,7 +115,7 @@ _LOST: Final[Mapping[str, str]] = {
     "join": "no row of both sides meets {}",
     "anti join": "a row that excludes it meets {}",
     "deleted": "the row was deleted",
-    "no row": "no record that was applied set a row with {}",
+    "no row": "no record set a row with {}",
     "other": "lost by {}",
 }
 
@@ -166,6 +169,7 @@ def _diff_moments(
     where = where and on_demand.asked_condition(where, hidden=personal)
     with _computing(view):
         changes = projections.view_changes(environment, definition, view, start=start, end=end, where=where, most=limit)
+    personal = personal_of(environment, definition, view, [one.row for one in changes.changed])
     rows = [dataclasses.replace(one, row=masked_row(one.row, personal)) for one in changes.changed]
     shown = dataclasses.replace(changes, changed=tuple(rows))
     out.show(_plain_changes(shown), _change_lines(shown), indent=2)
@@ -206,7 +210,7 @@ def try_(
     require_serving(place.views_url, definition.name)
     with opened_environment(definition, place) as environment, _computing(view):
         tried = projections.try_view(environment, definition, view, sample=sample, most=limit)
-        personal = _personal(environment, definition, view)
+        personal = personal_of(environment, definition, view, tried.differing)
     tried = dataclasses.replace(tried, differing=tuple(masked_row(row, personal) for row in tried.differing))
     out.show(dataclasses.asdict(tried) | {"equal": tried.equal}, _tried_lines(view, tried), indent=2)
     answer(tried.equal)
@@ -229,19 +233,24 @@ def _computing(view: str) -> Any:
 
 
 def _personal(environment: Environment, group: ProjectionGroup, view: str) -> set[str]:
-    return {*on_demand.personal_columns(environment.spark, group).get(view, ())} - {*group.view(view).key}
+    return personal_of(environment, group, view) - {*group.view(view).key}
 
 
 def _moment(text: str) -> Moment:
     """A time, or offsets as errors and dead letters write them: ``order[0]@120``."""
-    if "@" not in text:
-        return moment(text)
+    return _offsets(text) if "@" in text else parse_moment(text)
+
+
+def _offsets(text: str) -> dict[str, dict[int, int]]:
     offsets: dict[str, dict[int, int]] = {}
     for part in text.split(","):
         found = _OFFSET.fullmatch(part.strip())
         if found is None:
             raise DeclarationError(f"{part.strip()!r} is no offset", remedy="write it as order[0]@120")
-        offsets.setdefault(found["topic"], {})[int(found["partition"])] = int(found["offset"])
+        of_topic = offsets.setdefault(found["topic"], {})
+        if int(found["partition"]) in of_topic:
+            raise DeclarationError(f"{part.strip()!r} is the second offset of its partition", remedy="give one of them")
+        of_topic[int(found["partition"])] = int(found["offset"])
     return offsets
 
 

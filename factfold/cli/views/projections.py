@@ -117,8 +117,20 @@ def without_personal(
 
     Terminals and logs are no place for the values.
     """
-    personal = on_demand.personal_columns(environment.spark, group)
-    return {name: _masked(one, personal.get(name, ())) for name, one in comparisons.items()}
+    return {
+        name: _masked(one, personal_of(environment, group, name, one.differing)) for name, one in comparisons.items()
+    }
+
+
+def personal_of(
+    environment: Environment, group: ProjectionGroup, view: str, differing: Iterable[DifferingRow] = ()
+) -> set[str]:
+    """Return the columns of a view that are personal by the present definition or by that of any generation."""
+    columns = {column for row in differing for side in (row.one, row.other) for column in side or ()}
+    found = {*on_demand.personal_columns(environment.spark, group).get(view, ())}
+    for state in environment.store.states(group.name):
+        found.update(on_demand.personal_of(state, "views", view, columns))
+    return found
 
 
 def _masked(comparison: Compared, personal: Collection[str]) -> Compared:

@@ -8,13 +8,14 @@ the rows of the first side ask for.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Final, Literal
 
 from pyspark.sql import DataFrame, SparkSession
 
+from eventstore.delivery.source import MASK
 from projections.declaring.views import View
 from projections.planning.plans import plan_in_jvm, plan_of, role
 from projections.planning.rows import Untraceable
@@ -53,7 +54,6 @@ class Dropped:
         step: What it does.
         condition: The conditions that do not hold, or by which a row was looked for, as Spark writes them.
         values: Some rows before it, with the columns that the conditions read.
-        reads: The columns that the conditions read.
 
     Examples:
         >>> [found] = why_missing(environment, shop_views, "open_orders", {"order_id": "o7"})
@@ -65,7 +65,6 @@ class Dropped:
     step: Step
     condition: str
     values: tuple[Mapping[str, Any], ...] = ()
-    reads: tuple[str, ...] = ()
 
 
 def over_rows(spark: SparkSession, view: View, result: DataFrame, rows: Mapping[str, DataFrame]) -> Any:
@@ -94,9 +93,15 @@ def named_rows(spark: SparkSession, plan: Any, name: str) -> DataFrame:
     return frame_of(spark, plan).alias(name)
 
 
-def dropped(spark: SparkSession, plan: Any, key: Mapping[str, Any], place: str) -> list[Dropped]:
-    """The operators that lost the row of a key, from the last to the first; none if the plan has the row."""
-    search = _Search(spark)
+def dropped(
+    spark: SparkSession, plan: Any, key: Mapping[str, Any], place: str, plain: Mapping[str, Collection[str]] | None
+) -> list[Dropped]:
+    """The operators that lost the row of a key, from the last to the first; none if the plan has the row.
+
+    ``plain`` has, by the place of each table, its columns without values of persons. All else is masked. With None,
+    nothing is.
+    """
+    search = _Search(spark, plain)
     columns = {str(one.name()): one for one in items(plan.output())}
     wanted = [search.same(columns[name], value) for name, value in key.items()]
     return [] if search.rows(plan, wanted) else list(search.lost(plan, wanted, place))
@@ -105,6 +110,7 @@ def dropped(spark: SparkSession, plan: Any, key: Mapping[str, Any], place: str) 
 @dataclass(frozen=True)
 class _Search:
     spark: SparkSession
+    plain: Mapping[str, Collection[str]] | None
 
     def same(self, attribute: Any, value: Any) -> Any:
         """That an attribute has a value, null for null."""
@@ -123,7 +129,7 @@ class _Search:
         if name == "SubqueryAlias" and str(plan.alias()).startswith((TABLE, VIEW)):
             yield from self.lost(below[0], self._below(plan, below[0], wanted), str(plan.alias()))
         elif not below:
-            yield _dropped(place, "no row", wanted)
+            yield self._dropped(place, "no row", wanted, [plan])
         elif name == "Union":
             for part in below:
                 yield from self._of_child(plan, part, _by_place(self.spark, plan, part, wanted), place)
@@ -146,7 +152,7 @@ class _Search:
         read = _references(failed)
         step: Step = "deleted" if {str(one.name()) for one in read} == {DELETED} else "filter"
         shown = items(child.output()) if step == "deleted" else read
-        return _dropped(place, step, failed, self._values(child, wanted, shown))
+        return self._dropped(place, step, failed, [child], self._values(child, wanted, shown, place))
 
     def _of_join(self, join: Any, sides: Sequence[Any], wanted: Sequence[Any], place: str) -> Iterator[Dropped]:
         how = str(join.joinType().sql())
@@ -157,17 +163,17 @@ class _Search:
             yield from self.lost(first, own, place)
             if how != "FULL OUTER":
                 return
-        values = self._values(first, own, _references(parts))
+        values = self._values(first, own, _references(parts), place)
         if how == "LEFT ANTI":
-            yield _dropped(place, "anti join", parts, values)
+            yield self._dropped(place, "anti join", parts, sides, values)
             return
         asked = [one for one in wanted if _is_of(one, other)]
         if asked and not self.rows(other, asked):
             yield from self.lost(other, asked, place)
             return
         equal = [] if asked else list(self._asked(parts, first, other, own))
-        found = self._values(other, [*asked, *equal], _references(parts))
-        yield _dropped(place, "join", parts, (*values, *found))
+        found = self._values(other, [*asked, *equal], _references(parts), place)
+        yield self._dropped(place, "join", parts, sides, (*values, *found))
         if equal and not found:
             yield from self.lost(other, equal, place)
 
@@ -184,9 +190,7 @@ class _Search:
 
     def _below(self, plan: Any, child: Any, wanted: Sequence[Any]) -> list[Any]:
         """The conditions on an operator's columns as those on the columns that it makes them of, as far as it does."""
-        lists = {"Project": "projectList", "Aggregate": "aggregateExpressions"}
-        named = items(getattr(plan, lists[str(plan.nodeName())])()) if str(plan.nodeName()) in lists else []
-        made = {one.exprId().id(): one.child() for one in named if kind_of(one) == "Alias"}
+        made = {one.exprId().id(): one.child() for one in _computed(plan) if kind_of(one) == "Alias"}
         found = _instead(self.spark, wanted, made)
         return [one for one in found if _is_of(one, child) and not _aggregates(one)]
 
@@ -201,19 +205,70 @@ class _Search:
         named = [under(self.spark, one, f"c{number}") for number, one in enumerate(expressions)]
         return frame_of(self.spark, projection(self.spark, named, self._filter(plan, wanted)))
 
-    def _values(self, plan: Any, wanted: Sequence[Any], read: Sequence[Any]) -> tuple[Mapping[str, Any], ...]:
+    def _values(
+        self, plan: Any, wanted: Sequence[Any], read: Sequence[Any], place: str
+    ) -> tuple[Mapping[str, Any], ...]:
         """Some rows with those of the columns that are its own."""
         ids = {one.exprId().id() for one in read}
         columns = [one for one in items(plan.output()) if one.exprId().id() in ids]
         rows = self._selected(plan, wanted, columns).distinct().limit(_SHOWN).collect() if columns else []
         names = [str(one.name()) for one in columns]
-        return tuple(dict(zip(names, row, strict=True)) for row in rows)
+        shown = self._shown(columns, [plan], place)
+        masked = ([value if one in shown else MASK for one, value in zip(columns, row, strict=True)] for row in rows)
+        return tuple(dict(zip(names, row, strict=True)) for row in masked)
+
+    def _dropped(
+        self,
+        place: str,
+        step: Step,
+        conditions: Sequence[Any],
+        plans: Sequence[Any],
+        values: tuple[Mapping[str, Any], ...] = (),
+    ) -> Dropped:
+        read = _references(conditions)
+        if len(self._shown(read, plans, place)) < len(read):
+            return Dropped(place, step, MASK, values)
+        said = " AND ".join(str(one.sql()) for one in conditions).replace("<=>", "=") or "any row"
+        return Dropped(place, step, _LONG.sub(r"\1", _CAST.sub(r"\1", said)), values)
+
+    def _shown(self, attributes: Sequence[Any], plans: Sequence[Any], place: str) -> list[Any]:
+        """Those of some attributes that are columns of tables as they are, and without values of persons."""
+        if self.plain is None:
+            return list(attributes)
+        if place in self.plain:
+            return [one for one in attributes if _is_plain(one, self.plain[place])]
+        known = set[int]().union(*map(self._plain_of, plans))
+        return [one for one in attributes if one.exprId().id() in known]
+
+    def _plain_of(self, plan: Any) -> set[int]:
+        """The ids of such attributes in a plan's rows."""
+        name, below = str(plan.nodeName()), items(plan.children())
+        if name == "SubqueryAlias" and (columns := (self.plain or {}).get(str(plan.alias()))) is not None:
+            return {one.exprId().id() for one in items(plan.output()) if _is_plain(one, columns)}
+        parts = [self._plain_of(child) for child in below]
+        if name == "Union":
+            columns_of = zip(*(_ids(items(child.output())) for child in below), strict=True)
+            plain = [all(id in part for id, part in zip(ids, parts, strict=True)) for ids in columns_of]
+            return {id for id, is_plain in zip(_ids(items(plan.output())), plain, strict=True) if is_plain}
+        known = set[int]().union(*parts)
+        same = ((one, one.child()) for one in _computed(plan) if kind_of(one) == "Alias")
+        return known | {
+            one.exprId().id() for one, of in same if kind_of(of) == "AttributeReference" and of.exprId().id() in known
+        }
 
 
-def _dropped(place: str, step: Step, conditions: Sequence[Any], values: tuple[Mapping[str, Any], ...] = ()) -> Dropped:
-    said = " AND ".join(str(one.sql()) for one in conditions) or "any row"
-    read = tuple(dict.fromkeys(str(one.name()) for one in _references(conditions)))
-    return Dropped(place, step, _LONG.sub(r"\1", _CAST.sub(r"\1", said.replace("<=>", "="))), values, read)
+def _ids(attributes: Sequence[Any]) -> list[int]:
+    return [one.exprId().id() for one in attributes]
+
+
+def _is_plain(attribute: Any, columns: Collection[str]) -> bool:
+    return str(attribute.name()) in columns or str(attribute.name()).startswith("_")
+
+
+def _computed(plan: Any) -> list[Any]:
+    """What an operator computes under names."""
+    lists = {"Project": "projectList", "Aggregate": "aggregateExpressions"}
+    return items(getattr(plan, lists[str(plan.nodeName())])()) if str(plan.nodeName()) in lists else []
 
 
 def _parts(condition: Any) -> list[Any]:

@@ -226,7 +226,7 @@ def answers(monkeypatch):
 
     @contextmanager
     def no_environment(*given):
-        yield SimpleNamespace(spark=None)
+        yield SimpleNamespace(spark=None, store=SimpleNamespace(states=lambda _: []))
 
     monkeypatch.setattr(on_demand, "personal_columns", lambda *_: {"members": {"name"}}, raising=False)
     for module in (cli_projections, cli_past):
