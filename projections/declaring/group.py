@@ -226,10 +226,8 @@ class ProjectionGroup:
         """Return the view of a name. Raises InvalidDefinition if no view of the run has it."""
         found = next((view for view in self.all_views if view.name == name), None)
         if found is None:
-            raise InvalidDefinition(
-                f"group {self.name!r} has no view {name!r}",
-                remedy=f"name one of {listed([one.name for one in self.all_views])}",
-            )
+            known = listed([view.name for view in self.all_views])
+            raise InvalidDefinition(f"group {self.name!r} has no view {name!r}", remedy=f"name one of {known}")
         return found
 
     @property

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import projections
 from eventstore.errors import DeclarationError
 from factfold import on_demand
+from factfold.cli.events.entries import parse_moment
 from factfold.cli.options import Views, argument, definition, option
 from factfold.cli.show import Out
 from factfold.cli.views.projections import (
@@ -210,15 +211,8 @@ def as_of(
     out: Out,
 ) -> None:
     """Show the rows of a history that were valid at a time, without Spark."""
-    rows = projections.rows_as_of(views_url, load_group(group), view, moment(at)).to_pylist()
+    rows = projections.rows_as_of(views_url, load_group(group), view, parse_moment(at)).to_pylist()
     out.show(rows, ("  ".join(f"{column}={plain(value)}" for column, value in row.items()) for row in rows), indent=2)
-
-
-def moment(text: str) -> datetime:
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError:
-        raise DeclarationError(f"{text!r} is no time", remedy="write it as 2026-11-26T12:00:00Z") from None
 
 
 def plain(value: Any) -> Any:
