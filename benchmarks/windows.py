@@ -6,8 +6,8 @@
   PostgreSQL and indexed, against Quix Streams on the same topics. Quix is measured from its first record to its last
   result, at least once, in one process. Best of the runs, alternating.
 - `windows.live.<kind>`: seconds of a live batch of ten thousand changes, best of the batches after a first one. The
-  target is seconds. Half of the changes are late rows, half give a row another time. Each batch changes the rows of
-  almost every person, so all partitions are computed.
+  target is seconds. Half of the changes are late rows, half give a row another time. Each batch changes rows of almost
+  every person, so most rows are near a change.
 
 Quix has no patterns: the rate of a pattern and its ratio to our own counts by minute are figures without a target.
 Quix writes each intermediate count to a topic, builds no table that can be queried, and drops rows that come later than

@@ -1,7 +1,8 @@
 """Whether the plan of a view over partitions looks at rows of one partition at a time, in an order that is certain.
 
-A batch gives the function all rows of the partitions that it changes. An operator that combines rows, a join, a group,
-a window, a subquery, must combine them by the columns of ``by``. A plan that does not show this is refused.
+A batch gives the function all rows of the partitions that it changes, or those near in time (`nearness`). An operator
+that combines rows, a join, a group, a window, a subquery, must combine them by the columns of ``by``. A plan that does
+not show this is refused.
 """
 
 from __future__ import annotations
