@@ -228,7 +228,8 @@ class _Again:
 
     def _differences(self, going: _Open) -> Iterator[Difference]:
         stored = ((event, self._kind.stored_type(event.type)) for event in going.events)
-        recorded = [(*now, one.data) for one, kind in stored for now in kind.today(one.schema_version, one.data)]
+        upcast = ((one.data, now) for one, kind in stored for now in kind.upcast(one.schema_version, one.data))
+        recorded = [(kind, {**plain, **kind.completed(plain)}, written) for written, (kind, plain) in upcast]
         for old, new in zip_longest(recorded, going.emitted):
             types = old and old[0].name, new and new[0].name
             if old is None or new is None or types[0] != types[1]:
@@ -236,8 +237,9 @@ class _Again:
                 continue
             kind, before, written = old
             personal = kind.registered.personal.keys() | getattr(written, "personal", {}).keys()
-            for name, after in new[1].items():
+            for name in [*before, *(one for one in new[1] if one not in before)]:
                 erased = name in personal and bool(getattr(written, "erased", ()))
-                if not (erased or f"{kind.name}.{name}" in self._ignore or before[name] == after):
-                    values = (MASK, MASK) if name in personal else (before[name], after)
+                given = name in before and name in new[1] and before[name] == new[1][name]
+                if not (erased or f"{kind.name}.{name}" in self._ignore or given):
+                    values = (MASK, MASK) if name in personal else (before.get(name), new[1].get(name))
                     yield Difference(kind.name, name, *values)

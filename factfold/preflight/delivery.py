@@ -50,7 +50,7 @@ def connectors(checked: Checked) -> Iterator[Finding]:
         unwell = [one for one in found if one.severity is not Severity.OK]
         for one in unwell:
             silent = one.check in _SIDES
-            level = yellow if silent or one.severity is Severity.WARNING else red
+            level = yellow if one.severity is Severity.WARNING else red
             yield level(
                 subject, f"{one.check}: {one.result}", one.remedy, "not-reached" if silent else "connector-unfit"
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -45,11 +46,14 @@ class Finding:
 
     @classmethod
     def of(cls, level: Level, subject: str, error: Exception) -> Finding:
-        """An error as a finding."""
+        """An error as a finding. One that the service's code raised has the line of that code."""
         if isinstance(error, FactfoldError):
             return cls(level, subject, error.message, error.remedy, error.code)
-        cause = f"{type(error).__name__}: {error}".partition("\n")[0]
-        return cls(level, subject, cause, "correct the code", "code-raises")
+        cause = f"{type(error).__name__}: {on_demand.masked_message(error)}".partition("\n")[0]
+        frames = traceback.extract_tb(error.__traceback__)
+        own = [one for one in frames if "site-packages" not in one.filename] or frames
+        at = f" (at {own[-1].filename}:{own[-1].lineno})" if own else ""
+        return cls(level, subject, f"{cause}{at}", "correct the code at this line", "code-raises")
 
 
 red, yellow, green = (partial(Finding, level) for level in (Level.RED, Level.YELLOW, Level.GREEN))
@@ -92,6 +96,11 @@ class Checked:
         return store
 
     @property
+    def has_data(self) -> bool:
+        """Whether stored events or views were named, to hold the code against."""
+        return bool(self.places.store_url or self.places.views_url)
+
+    @property
     def is_embedded(self) -> bool:
         """Whether all is in a SQLite file: there are no connectors."""
         return (self.places.store_url or self.places.views_url or "").startswith("sqlite")
@@ -103,7 +112,7 @@ Check: TypeAlias = Callable[[Checked], Iterable[Finding]]
 def findings_of(checked: Checked, checks: Mapping[str, Check]) -> Iterator[Finding]:
     """Run checks one after the other, if all modules can be imported: half of the code would look like missing code.
 
-    A check that cannot reach what it looks at is a yellow finding.
+    A check is red that cannot reach what was named, or in which the code of the service raises.
     """
     for problem in checked.definitions.problems:
         yield red(f"module {problem.place}", problem.cause.partition("\n")[0], "correct it", "module-broken")
@@ -116,5 +125,5 @@ def findings_of(checked: Checked, checks: Mapping[str, Check]) -> Iterator[Findi
             yield from check(checked)
         except InvalidSettings as error:
             yield Finding.of(Level.RED, "settings", error)
-        except FactfoldError as error:
-            yield Finding.of(Level.YELLOW, f"{name}: not checked", error)
+        except Exception as error:  # whatever the code of the service raises
+            yield Finding.of(Level.RED, f"{name}: not checked", error)

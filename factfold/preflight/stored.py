@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from eventstore.errors import FactfoldError, StoreNotPrepared
+from eventstore.errors import StoreNotPrepared
 from eventstore.schema_check import check_schemas, dropped_fields
 from factfold import on_demand
 from factfold.cli.events.store import require_current
@@ -38,10 +37,12 @@ def _events(checked: Checked, store: SqlEventStore) -> Iterator[Finding]:
     kinds = {kind.category: kind for kind in checked.definitions.aggregates.values()}
     forms, schemas = on_demand.stored_forms(store), store.schemas()
     events, totals = {form.schema_id: form.events for form in forms}, on_demand.by_category(forms)
+    versions = {schema.id: schema.version for schema in schemas}
     result = check_schemas([*kinds.values(), *checked.definitions.processes.values()], schemas)
     for misfit in result.misfits:
         count = events.get(misfit.schema_id, 0)
-        cause = f"{misfit.problem}, in {count:,} stored events of schema {misfit.schema_id}"
+        of = f"schema {misfit.schema_id}, version {versions[misfit.schema_id]}"
+        cause = f"{misfit.problem}, in {count:,} stored events of {of}"
         yield (red if count else yellow)(misfit.place, cause, misfit.remedy, "schema-misfit")
     yield from _dropped(kinds.values(), schemas, events)
     for category in filter(totals.get, result.passed_over):
@@ -51,7 +52,12 @@ def _events(checked: Checked, store: SqlEventStore) -> Iterator[Finding]:
         tell = partial(checked.tell, total=totals[category], step=f"folding {category}", rest="events")
         snapshots = on_demand.snapshots_of(store, category)
         folding = on_demand.refolded(store, kind, snapshots, limit=checked.sample, tell=tell)
-        yield from _folded(category, folding, {misfit.schema_id for misfit in result.misfits})
+        misfits = {misfit.schema_id for misfit in result.misfits}
+        yield from _folded(category, folding, misfits)
+        unread = misfits | {failure.first.schema_id for failure in folding.failures}
+        for form in forms:
+            if form.category == category and form.schema_id not in unread:
+                yield green(form.type, f"version {versions[form.schema_id]}: {form.events:,} stored events fit")
         read = f"{folding.events:,} of {totals[category]:,} events read"
         yield green(f"category {category}", f"{read}, {len(folding.states):,} streams fold")
 
@@ -63,7 +69,7 @@ def _dropped(
     for schema in schemas:
         count, owner = events.get(schema.id), owners.get(schema.name)
         for name in dropped_fields(owner, schema) if owner and count else ():
-            cause = f"the code has no such field: {count:,} stored events of schema {schema.id} have values of it"
+            cause = f"the code has no such field: {count:,} stored events of version {schema.version} have values of it"
             remedy = f'keep the field, or say that it is meant: upcasters={{{schema.version}: [Drop("{name}")]}}'
             yield yellow(f"{schema.name}.{name}", cause, remedy, "field-removed")
 
@@ -86,10 +92,9 @@ def _folded(category: str, folding: Refolding, misfits: set[int]) -> Iterator[Fi
 def _failure(failure: Failure) -> Finding:
     event, error = failure.first, failure.error
     found, what = Finding.of(Level.RED, "", error), "does not fold" if failure.folding else "cannot be read"
-    frames = [] if isinstance(error, FactfoldError) else traceback.extract_tb(error.__traceback__)
-    at = f" (at {frames[-1].filename}:{frames[-1].lineno})" if frames else ""
     personal = ", with placeholders for personal values" if failure.personal else ""
-    cause = f"{failure.events:,} events: {event.stream}@{event.version} {what}: {found.cause}{at}{personal}"
+    of = f"{failure.events:,} events of version {event.schema_version}"
+    cause = f"{of}: {event.stream}@{event.version} {what}: {found.cause}{personal}"
     return (yellow if failure.personal else red)(event.type, cause, found.remedy, found.code)
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from cdc.findings import size
-from eventstore.errors import FactfoldError
 from factfold import on_demand
 from factfold.cli.views.projections import opened_views
-from factfold.preflight.findings import Checked, Finding, green, red, unknown, yellow
+from factfold.preflight.findings import Checked, Finding, Level, green, red, unknown, yellow
 
 if TYPE_CHECKING:
     from projections import ProjectionGroup
@@ -35,9 +35,9 @@ def views(checked: Checked) -> Iterator[Finding]:
         checked.tell(number, len(groups), f"planning {group.name}", "groups")
         try:
             columns = on_demand.view_columns(spark, group)
-        except FactfoldError as error:
-            cause = f"it cannot be planned: {error.message}"
-            yield red(error.place or f"group {group.name}", cause, error.remedy, error.code)
+        except Exception as error:  # whatever a view's function raises
+            one = Finding.of(Level.RED, getattr(error, "place", None) or f"group {group.name}", error)
+            yield replace(one, cause=f"it cannot be planned: {one.cause}")
             continue
         yield green(f"group {group.name}", f"{len(group.all_views)} views can be planned")
         if store is not None:
@@ -54,7 +54,9 @@ def _built(
         yield green(subject, "the generation that serves was built by this definition")
     elif found.built is None or found.built < group.version:
         cause = f"it needs a new generation: {_why(found, group)}. {_takes(found)}"
-        yield yellow(subject, cause, f"{rebuild}, before or after the deployment", "needs-generation")
+        yield yellow(
+            subject, cause, f"{rebuild}, with the new code while the old generation serves", "needs-generation"
+        )
     else:
         cause = f"its runner and its rebuild will stop: {_why(found, group)}"
         yield red(subject, cause, found.refused.remedy, found.refused.code)

@@ -33,7 +33,7 @@ from tests.commands import factfold
 NUMBERS = count()
 
 
-def order(*, most=10, fee=0, with_note=True, upper=False, fails=False):
+def order(*, most=10, fee=0, with_note=True, upper=False, fails=False, without_by=False):
     """The aggregate as some release has it."""
 
     class Order(Aggregate, category="order"):
@@ -48,9 +48,16 @@ def order(*, most=10, fee=0, with_note=True, upper=False, fails=False):
         class Noted:
             text: str
 
-        @event
-        class Settled:
-            by: str
+        if without_by:
+
+            @event
+            class Settled: ...
+
+        else:
+
+            @event
+            class Settled:
+                by: str
 
         @command
         def place(self, *, amount: int) -> None:
@@ -64,7 +71,7 @@ def order(*, most=10, fee=0, with_note=True, upper=False, fails=False):
 
         @command
         def settle(self, *, by: str) -> None:
-            self.emit(self.Settled(by=by.upper() if upper else by))
+            self.emit(self.Settled() if without_by else self.Settled(by=by.upper() if upper else by))
 
         def on_placed(self, e: Placed) -> None:
             self.total += e.amount
@@ -103,6 +110,8 @@ def test_the_same_code_decides_the_same_and_writes_nothing(store):
         ({"most": 6}, Decision("order-o1", 3, "order.place", Outcome.REFUSED, "3 and 5 are more than 6")),
         ({"upper": True}, Decision("order-o1", 7, "order.settle", Outcome.DIFFERS,
                                    differences=(Difference("order.settled", "by", "ann", "ANN"),))),
+        ({"without_by": True}, Decision("order-o1", 7, "order.settle", Outcome.DIFFERS,
+                                        differences=(Difference("order.settled", "by", "ann", None),))),
         ({"with_note": False}, Decision("order-o1", 1, "order.place", Outcome.DIFFERS,
                                         differences=(Difference("order.noted", None, "order.noted", None),))),
         ({"fails": True}, Decision("order-o1", 1, "order.place", Outcome.FAILS, "LookupError: no price list")),
@@ -216,8 +225,28 @@ def test_personal_values_are_masked_and_commands_of_the_erased_are_not_decided(t
         assert decide_again(store, customer()).counts == {Outcome.ERASED: 1, Outcome.EQUAL: 1}
 
 
+def test_a_category_without_its_keys_is_named_and_the_others_are_decided(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "decided_partly.py").write_text(SERVICE + PERSONAL)
+    importlib.invalidate_caches()
+    url = f"sqlite:///{tmp_path}/shop.db"
+    with SqlEventStore(url, keys=MasterKeys({"one": bytes(32)})) as store:
+        store.create_tables()
+        module, kept = importlib.import_module("decided_partly"), Dispatcher(store, keep_commands=True)
+        kept.send_or_raise("c1", module.Customer.register, "Ann")
+        kept.send_or_raise("o1", module.Order.place, amount=3)
+    result = factfold("decide", "again", "decided_partly", "--store-url", url)
+    assert result.exit_code == 3
+    assert [line.partition(":")[::2] for line in result.stdout.splitlines()][1:] == [
+        ("order", " 1 equal, 0 events without a recorded command")
+    ]
+    assert result.stdout.startswith("customer: not decided: ")
+
+
 SERVICE = """
-from eventstore import Aggregate, command, event
+from typing import Annotated
+
+from eventstore import Aggregate, Personal, command, event
 
 
 class Order(Aggregate):
@@ -228,6 +257,18 @@ class Order(Aggregate):
     @command
     def place(self, *, amount: int) -> None:
         self.emit(self.Placed(amount=amount))
+"""
+
+PERSONAL = """
+
+class Customer(Aggregate):
+    @event
+    class Registered:
+        name: Annotated[str, Personal(erased="(erased)")]
+
+    @command
+    def register(self, name: str) -> None:
+        self.emit(self.Registered(name=name))
 """
 
 
@@ -257,4 +298,8 @@ def test_the_command_shows_what_is_decided_otherwise_with_exit_code_3(tmp_path, 
     assert (told["same"], finding["outcome"], finding["differences"]) == (False, "differs", [difference])
     missing = factfold("decide", "again", "decided_anew", "--store-url", url, "--category", "box")
     assert missing.exit_code == 1
+    ignored = ("decide", "again", "decided_anew", "--store-url", url, "--ignore")
+    assert factfold(*ignored, "order.placed.amount").exit_code == 0
+    unknown = factfold(*ignored, "order.placed.amuont")
+    assert (unknown.exit_code, unknown.exception.remedy) == (1, "write order.placed.amount")
     assert sys.modules.pop("decided_anew")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import json
+import os
 import shutil
 import sqlite3
 import subprocess
 from base64 import b64encode
-from contextlib import closing
+from contextlib import ExitStack, closing
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +20,10 @@ from eventstore.backends.sql.database import Database
 from eventstore.backends.sql.models import NEWEST
 from eventstore.processes.engine import ProcessEngine
 from eventstore.snapshots import Snapshots
+from factfold.console.definitions import Definitions, find_definitions
+from factfold.console.parts import Places
+from factfold.preflight.against import against
+from factfold.preflight.findings import Checked, findings_of, green
 from tests.commands import factfold
 from tests.unit.planted_services import importing
 
@@ -108,6 +115,18 @@ class Payment(Process, sends=[Order]):
         self.done()
 """
 
+CONNECTORS = """
+[[connector]]
+type = "postgres"
+name = "rows"
+host = "db"
+user = "cdc"
+password = "${file:/secrets/db:password}"
+topic_prefix = "shop"
+database = "shop"
+tables = ["public.orders"]
+"""
+
 # What is planted: the text that is replaced, its replacement, the level, and the words that the finding's line has.
 PLANTED = {
     "removed field": ("        sku: str\n", "", "yellow", "order.placed.sku: the code has no such field"),
@@ -116,11 +135,11 @@ PLANTED = {
     "enum member gone": ('    BIKE = "bike"\n', "", "red", "order.placed.way: it may be 'bike' there"),
     "upcaster that raises": (
         "    @event\n    class Paid", "    @event(upcasters={1: [lambda old: {'amount': old['sum']}]})\n    class Paid",
-        "red", "order.paid: 1 events: order-o1@1 cannot be read: KeyError: 'sum' (at ",
+        "red", "order.paid: 1 events of version 1: order-o1@1 cannot be read: KeyError: 'sum' (at ",
     ),
     "aggregate that no longer folds": (
         '        self.status = "paid"\n', "        self.status = event.amounts\n", "red",
-        "order.paid: 1 events: order-o1@1 does not fold: AttributeError",
+        "order.paid: 1 events of version 1: order-o1@1 does not fold: AttributeError",
     ),
     "handler that folds another state": (
         '        self.status = "paid"\n', '        self.status = "settled"\n', "red",
@@ -134,7 +153,7 @@ PLANTED = {
     ),
     "handler that a placeholder breaks": (
         "        self.name = event.name\n", "        self.name = event.name.split()[1]\n", "yellow",
-        "person.registered: 1 events: person-p1@0 does not fold: IndexError",
+        "person.registered: 1 events of version 1: person-p1@0 does not fold: IndexError",
     ),
     "process step gone": (
         '    @times_out("payment")\n    def unpaid(self)', '    @times_out("reminder")\n    def unpaid(self)', "red",
@@ -203,6 +222,8 @@ def test_nothing_is_found_where_nothing_is_wrong_and_nothing_is_written(load, st
     report = json.loads(result.stdout)
     assert (result.exit_code, report["safe"]) == (0, True)
     assert {one["level"] for one in report["findings"]} == {"green"}
+    forms = {one["subject"]: one["cause"] for one in report["findings"]}
+    assert forms["order.placed"] == "version 1: 2 stored events fit"
     assert store_file.read_bytes() == before
 
 
@@ -233,24 +254,37 @@ def test_a_setting_with_a_wrong_value_is_red(load, store_file, monkeypatch):
     assert "secret-word" not in result.output
 
 
+def folder_of(package):
+    return Path(importlib.util.find_spec(package).origin).parent.parent
+
+
 def git(folder, *words):
     named = ["-c", "user.name=t", "-c", "user.email=t@example.com"]
     subprocess.run(["git", *named, *words], cwd=folder, check=True, capture_output=True)
 
 
-@pytest.mark.parametrize("of_wheel", [False, True])
-def test_states_are_compared_with_those_of_the_deployed_code(store_file, tmp_path, monkeypatch, of_wheel):
-    name = f"shelf_{of_wheel}".lower()
-    package = tmp_path / "project" / name
-    package.mkdir(parents=True)
-    (package / "__init__.py").touch()
-    (package / "service.py").write_text(SERVICE)
-    git(package.parent, "init")
-    git(package.parent, "add", ".")
-    git(package.parent, "commit", "-m", "deployed")
+def committed(project, package, text=SERVICE):
+    """A package of a project, with its repository and one commit. Returns the package's folder."""
+    folder = project / package
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").touch()
+    (folder / "service.py").write_text(text)
+    git(project, "init")
+    git(project, "add", ".")
+    git(project, "commit", "-m", "deployed")
+    return folder
+
+
+@pytest.mark.parametrize("kind", ["flat", "src", "wheel"])
+def test_states_are_compared_with_those_of_the_deployed_code(store_file, tmp_path, monkeypatch, kind):
+    """With `src`, the package of the present code is found by the environment, as by an editable install."""
+    name, project = f"shelf_{kind}", tmp_path / "project"
+    package = committed(project, f"src/{name}" if kind == "src" else name, f"print('loaded')\n{SERVICE}")
     wheel = shutil.make_archive(str(tmp_path / "shelf"), "zip", package.parent, name)
-    deployed = shutil.move(wheel, tmp_path / "shelf.whl") if of_wheel else "HEAD"
-    monkeypatch.chdir(package.parent)
+    deployed = shutil.move(wheel, tmp_path / "shelf.whl") if kind == "wheel" else "HEAD"
+    monkeypatch.chdir(project)
+    monkeypatch.syspath_prepend(package.parent)
+    monkeypatch.setenv("PYTHONPATH", f"{package.parent}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
     compared = ["--sample", "1000", "--against", str(deployed)]
     same = preflight(name, store_file, *compared, "--all")
     assert f"green       states: 3 streams have the states of {deployed}" in same.stdout, same.output
@@ -261,16 +295,81 @@ def test_states_are_compared_with_those_of_the_deployed_code(store_file, tmp_pat
     changed = preflight(name, store_file, *compared)
     words = f'order.status: 1 states differ from those of {deployed}, such as order-o1: "paid" became "settled"'
     assert [line for line in changed.stdout.splitlines() if line.startswith("yellow") and words in line], changed.output
+    added = "order.note: 2 states differ from those of"
+    assert f"yellow      {added} {deployed}, such as order-o1: only the present code has the field" in changed.stdout
     assert "Ann Lee" not in changed.output
 
 
-@pytest.mark.parametrize("deployed", ["no-such-tag", "no-such.whl"])
-def test_code_that_is_not_there_is_named(load, store_file, deployed):
-    result = preflight(load(SERVICE, "same"), store_file, "--against", deployed)
-    assert f"yellow      states: not checked: there is no code of '{deployed}'" in result.stdout, result.output
+def test_code_that_is_elsewhere_or_does_not_import_is_not_compared(load, store_file, tmp_path, monkeypatch):
+    committed(tmp_path / "project", "shelf_broken", f"{SERVICE}\nraise ValueError('gone')")
+    monkeypatch.chdir(tmp_path / "project")
+    present = load(SERVICE, "present")
+    for name, cause in ((present, f"it has no module {present}: that of "), ("shelf_broken", "ValueError: gone")):
+        monkeypatch.setenv("PYTHONPATH", f"{folder_of(present)}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+        checked = Checked(
+            Definitions(targets=(name,)), Places(store_url=f"sqlite:///{store_file}"), ExitStack(), against="HEAD"
+        )
+        with checked.opened:
+            (finding,) = against(checked)
+        assert (finding.level, finding.subject) == ("red", "states: not compared")
+        assert cause in finding.cause
+
+
+@pytest.mark.parametrize("deployed", ["no-such-tag", "no-such.whl", "--output=written"])
+def test_code_that_is_not_there_is_named_and_no_option_of_git(load, store_file, tmp_path, monkeypatch, deployed):
+    committed(tmp_path / "project", "shelf_option")
+    monkeypatch.chdir(tmp_path / "project")
+    result = preflight(load(SERVICE, "same"), store_file, f"--against={deployed}")
+    assert f"red         states: not checked: there is no code of '{deployed}'" in result.stdout, result.output
+    assert (result.exit_code, Path("written").exists()) == (3, False)
+
+
+@pytest.mark.parametrize(
+    ("side", "finding"),
+    [
+        (["--store-url", "sqlite:///no-such.db"], "event store: not checked: "),
+        (["--connectors", "no-such.toml"], "connectors: not checked: "),
+        ([], ""),
+    ],
+)
+def test_a_named_side_that_is_not_reached_is_red_and_without_data_nothing_is_safe(
+    load, tmp_path, monkeypatch, side, finding
+):
+    monkeypatch.chdir(tmp_path)
+    result = factfold("preflight", load(SERVICE, "same"), *side)
+    last = result.stdout.splitlines()[-1]
+    if finding:
+        assert f"red         {finding}" in result.stdout, result.output
+        assert (result.exit_code, last.partition(":")[0]) == (3, "do not deploy")
+    else:
+        assert (result.exit_code, last.partition(":")[0]) == (0, "not known to be safe, as no data was looked at")
+
+
+def test_a_connector_whose_named_side_does_not_answer_is_red(load, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("connectors.toml").write_text(CONNECTORS)
+    result = factfold(
+        "preflight", load(SERVICE, "same"), "--connectors", "connectors.toml", "--connect-url", "http://127.0.0.1:1"
+    )
+    assert "red         connector rows: worker: " in result.stdout, result.output
+
+
+def test_what_the_services_code_raises_is_a_finding_and_others_stay(load):
+    def raises(checked):
+        yield green("first", "found")
+        raise ValueError("boom")
+
+    with ExitStack() as opened:
+        checked = Checked(find_definitions([load(SERVICE, "same")]), Places(), opened)
+        found = list(findings_of(checked, {"one": raises, "two": lambda _: [green("last", "found")]}))
+    assert [(one.level, one.subject) for one in found[1:]] == [
+        ("green", "first"), ("red", "one: not checked"), ("green", "last"),
+    ]  # fmt: skip
+    assert found[2].code == "code-raises"
+    assert found[2].cause.startswith(f"ValueError: boom (at {__file__}:")
 
 
 def test_deployed_code_that_does_not_fold_is_not_compared(load, store_file, tmp_path):
     wheel = shutil.move(shutil.make_archive(str(tmp_path / "x"), "zip", tmp_path, "shop.db"), tmp_path / "x.whl")
     result = preflight(load(SERVICE, "same"), store_file, "--against", str(wheel))
-    assert "yellow      states: not compared: there is no module" in result.stdout, result.output
+    assert "red         states: not compared: there is no module" in result.stdout, result.output

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from eventstore.errors import DeclarationError
+from eventstore.errors import DeclarationError, KeysMissing
 from factfold import on_demand
 from factfold.cli.definitions import complete_package
 from factfold.cli.events.entries import parse_moment
@@ -18,7 +19,7 @@ from factfold.console.definitions import find_definitions
 from factfold.discovery import service_packages
 
 if TYPE_CHECKING:
-    from eventstore import Aggregate
+    from eventstore import Aggregate, SqlEventStore
     from eventstore.inspection.deciding import DecidedAgain
 
 app = Commands("Recorded commands: would this code decide them as before?")
@@ -52,10 +53,17 @@ def again(
     kinds = _chosen(targets or service_packages(Path()), categories or [])
     moment = None if since is None else parse_moment(since)
     with store.opened(named.keys) as opened, progress("deciding again") as tell:
+        _require_fields(ignore or (), kinds, opened)
         more: dict[str, Any] = {"since": moment, "ignore": ignore or (), "on_progress": tell}
-        found = {kind.category: on_demand.decide_again(opened, kind, **more) for kind in kinds}
-    same = not any(one.findings for one in found.values())
-    out.show({"same": same, "categories": found}, _lines(found), indent=2)
+        found: dict[str, DecidedAgain] = {}
+        unread: dict[str, str] = {}
+        for kind in kinds:
+            try:
+                found[kind.category] = on_demand.decide_again(opened, kind, **more)
+            except KeysMissing as error:
+                unread[kind.category] = f"{error.message} ({error.remedy})"
+    same = not unread and not any(one.findings for one in found.values())
+    out.show({"same": same, "categories": found, "unread": unread}, _lines(found, unread), indent=2)
     answer(same)
 
 
@@ -73,7 +81,23 @@ def _chosen(targets: list[str], categories: list[str]) -> list[type[Aggregate]]:
     return [kind for name, kind in sorted(known.items()) if not categories or name in categories]
 
 
-def _lines(found: dict[str, DecidedAgain]) -> Iterator[str]:
+def _require_fields(ignored: Iterable[str], kinds: Iterable[type[Aggregate]], store: SqlEventStore) -> None:
+    """Raise DeclarationError for a field that no event has, of the code or stored."""
+    schemas = [(kind.name, kind.schema) for one in kinds for kind in one.event_types.values()]
+    schemas += [(one.name, one.schema) for one in store.schemas()]
+    known = {f"{name}.{field['name']}" for name, schema in schemas for field in schema["fields"]}
+    for name in ignored:
+        if name not in known:
+            near = get_close_matches(name, known, 1)
+            raise DeclarationError(
+                f"--ignore {name}: no event has this field",
+                remedy=f"write {near[0]}" if near else "write an event type and one of its fields: order.placed.at",
+                code="unknown-field",
+            )
+
+
+def _lines(found: dict[str, DecidedAgain], unread: dict[str, str]) -> Iterator[str]:
+    yield from (f"{category}: not decided: {cause}" for category, cause in unread.items())
     for category, again in found.items():
         for one in again.findings:
             yield f"{one.stream}@{one.version} {one.command} {one.outcome}{one.reason and f': {one.reason}'}"

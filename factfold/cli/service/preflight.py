@@ -26,6 +26,10 @@ _CHECKS: Final[Mapping[str, Check]] = {
     "views": views,
 }  # fmt: skip
 
+_VERDICTS: Final = {
+    True: "safe to deploy", False: "do not deploy", None: "not known to be safe, as no data was looked at",
+}  # fmt: skip
+
 
 def preflight(
     targets: Annotated[
@@ -53,8 +57,8 @@ def preflight(
 ) -> None:  # fmt: skip
     """Check whether this code is safe to deploy on this data.
 
-    Exit code 3 if a finding is red. It reads stored events with the code of this folder, and writes nothing. What is
-    not reached is shown as not checked.
+    Exit code 3 if a finding is red, as one of a named side that is not reached. It reads stored events with the code
+    of this folder, and writes nothing. What is not named is shown as not checked.
     """
     places = Places(
         store_url=store.database, store_schema=store.schema, views_url=views_url, connect_url=sides.connect_url,
@@ -65,16 +69,17 @@ def preflight(
             find_definitions(targets), places, opened, sample, connectors=declared, against=deployed, tell=tell
         )
         findings = list(findings_of(checked, _CHECKS))
-    counts = Counter(one.level for one in findings)
-    safe = not counts[Level.RED]
-    out.show({"safe": safe, "findings": findings}, _lines(findings, counts, every=every))
-    answer(safe)
+    is_red = any(one.level is Level.RED for one in findings)
+    safe = False if is_red else True if checked.has_data else None
+    out.show({"safe": safe, "findings": findings}, _lines(findings, safe, every=every))
+    answer(safe is not False)
 
 
-def _lines(findings: Sequence[Finding], counts: Counter[Level], *, every: bool) -> Iterator[str]:
+def _lines(findings: Sequence[Finding], safe: bool | None, *, every: bool) -> Iterator[str]:
     for one in sorted(findings, key=lambda one: [*Level].index(one.level)):
         if every or one.level is not Level.GREEN:
             yield f"{one.level:<12}{one.subject}: {one.cause}"
             yield from (f"{'':<12}remedy: {remedy}" for remedy in (one.remedy,) if remedy)
+    counts = Counter(one.level for one in findings)
     said = ", ".join(f"{counts[level]} {level}" for level in Level)
-    yield f"{'do not deploy' if counts[Level.RED] else 'safe to deploy'}: {said}"
+    yield f"{_VERDICTS[safe]}: {said}"

@@ -23,8 +23,9 @@ def test_the_findings_of_a_check_are_shown_once_it_ends(fulfilled):
 
 
 def test_a_check_that_failed_shows_its_output_and_without_a_package_there_is_none(nothing):
-    nothing.act("/preflight/check")
-    assert "factfold console PACKAGE" in nothing.page("/preflight").text() or not nothing.sources.jobs.about(ABOUT)
+    refused = nothing.client.get(nothing.act("/preflight/check").headers["location"])
+    assert "name it: factfold console PACKAGE" in refused.text
+    assert not nothing.sources.jobs.about(ABOUT)
     nothing.sources.jobs.start(ABOUT, ["preflight", "no_such_package"])
     wait_until(lambda: nothing.sources.jobs.about(ABOUT)[0].code == 1)
     assert "no module 'no_such_package'" in nothing.page("/preflight").css_first("pre").text()
