@@ -31,6 +31,7 @@ ERASURES: Final = "factfold.erasures"  # among a group's inputs: the keys of per
 # Longer than a source repeats itself after any failure that is repaired, and shorter than deleted rows are a burden.
 HORIZON: Final = timedelta(days=30)
 MOST_ROWS: Final = 1_000_000
+_TABLES_OF: Final = "2026-11-29"  # when the tables of a generation changed last: older ones are built again
 _LEAST_HORIZON: Final = timedelta(hours=1)  # connectors that are started again repeat seconds, or minutes
 
 
@@ -326,7 +327,8 @@ class ProjectionGroup:
 
     def fingerprint(self) -> str:
         """16 hexadecimal digits that change with the meaning of any view of the group."""
-        text = "\n".join([self.name, str(self.version), *(view.signature() for view in self.all_views)])
+        signatures = (view.signature() for view in self.all_views)
+        text = "\n".join([self.name, str(self.version), _TABLES_OF, *signatures])
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
