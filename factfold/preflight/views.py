@@ -67,9 +67,13 @@ def _built(
 def _why(found: Outlook, group: ProjectionGroup) -> str:
     built, own = found.built, group.version
     version = f"version {own}" if built == own else f"version {built} became {own}"
-    changed = [f"view {name} changed" for name in found.views] or ["its definition changed"]
+    changed = [f"view {name} changed{_said(one)}" for name, one in found.views.items()] or ["its definition changed"]
     stages = [f"stage {name} is new or has other columns" for name in found.stages]
     return ", ".join([f"{version} of it has another definition" if built == own else version, *changed, *stages])
+
+
+def _said(changes: Sequence[str]) -> str:
+    return f": {', '.join(changes)}" if changes else ""
 
 
 def _takes(found: Outlook) -> str:

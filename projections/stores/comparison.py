@@ -121,7 +121,7 @@ def common_columns(store: TableStore, serving: Run, layout: GenerationLayout) ->
         for name, view in layout.views.items():
             if forgetting.forgets(layout, name):
                 continue
-            theirs = _columns(connection, of_generation(serving, layout, view.view))
+            theirs = stored_columns(connection, of_generation(serving, layout, view.view))
             ours = {c: view.view.c[c].type.compile(dialect=connection.dialect) for c in view.columns}
             common = tuple(c for c, kind in ours.items() if theirs.get(c) == kind)
             if set(view.definition.key) <= set(common):
@@ -137,7 +137,7 @@ def of_generation(run: Run, layout: GenerationLayout, table: sa.Table) -> sa.Tab
     return sa.Table(f"{theirs}{table.name.removeprefix(layout.name)}", sa.MetaData())
 
 
-def _columns(connection: sa.Connection, table: sa.Table) -> dict[str, str]:
+def stored_columns(connection: sa.Connection, table: sa.Table) -> dict[str, str]:
     """The columns of a table by their SQL types; none where there is no such table."""
     inspected = sa.inspect(connection)
     if not inspected.has_table(table.name, schema=table.schema):

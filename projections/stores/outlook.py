@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+
+import sqlalchemy as sa
 
 from projections.declaring.group import ERASURES, ProjectionGroup
 from projections.errors import DefinitionChanged
+from projections.stores.comparison import stored_columns
+from projections.stores.layout import ViewLayout
 from projections.stores.roles import ViewColumns, require_unchanged
-from projections.stores.runs import SERVING, Progress
+from projections.stores.runs import SERVING, Progress, Run
 from projections.stores.sql import TableStore
 
 
@@ -19,7 +23,8 @@ class Outlook:
     Attributes:
         refused: Why this definition cannot go on with it: None if it can.
         built: The version that the generation was built by.
-        views: The views whose definitions differ, as far as the build noted them.
+        views: The views whose definitions differ, as far as the build noted them, with what differs of the stored
+            table: the key, the types of columns.
         stages: The stages that are new, or have other columns.
         lost: The columns that views no longer have, by view.
         records: How many records a new generation would read.
@@ -29,7 +34,7 @@ class Outlook:
 
     refused: DefinitionChanged | None
     built: int | None
-    views: Sequence[str] = ()
+    views: Mapping[str, Sequence[str]] = field(default_factory=dict)
     stages: Sequence[str] = ()
     lost: Mapping[str, Sequence[str]] = field(default_factory=dict)
     records: int = 0
@@ -58,14 +63,46 @@ def outlook(store: TableStore, group: ProjectionGroup, columns: ViewColumns) -> 
         return Outlook(
             error,
             state.run.version,
-            sorted(name for name, one in group.signatures().items() if noted and noted.get(name) != one),
-            sorted(name for name, types in columns.items() if built and built.get(name) != list(types)),
+            _changed(store, group, state.run, columns, noted),
+            sorted(
+                name
+                for name, types in columns.items()
+                if built and built.get(name) != list(types) and name not in group.signatures()
+            ),
             _lost(built, columns, {*noted, *group.signatures()}),
             records,
             took * records / read if took and read else None,
             store.size(state.run),
         )
     return Outlook(None, state.run.version)
+
+
+def _changed(
+    store: TableStore, group: ProjectionGroup, run: Run, columns: ViewColumns, noted: Mapping[str, str]
+) -> dict[str, list[str]]:
+    layout, signatures = store.layout(group, run, columns), group.signatures()
+    with store.looking() as connection:
+        found = {name: list(_differences(connection, layout.views[name])) for name in sorted(signatures)}
+    return {name: one for name, one in found.items() if one or (noted and noted.get(name) != signatures[name])}
+
+
+def _differences(connection: sa.Connection, view: ViewLayout) -> Iterator[str]:
+    """How a view differs from its stored table: the key, which an index has, and the types of columns."""
+    table, types = view.view, stored_columns(connection, view.view)
+    if not types:
+        yield "it is new"
+        return
+    looked = sa.inspect(connection)
+    keys = [looked.get_pk_constraint(table.name, schema=table.schema)["constrained_columns"]]
+    indexes = looked.get_indexes(table.name, schema=table.schema)
+    keys += [[*map(str, one["column_names"])] for one in indexes if (one["name"] or "").endswith("$key")]
+    for key in filter(None, keys):
+        if "None" not in key and {*key} != {*view.key.columns}:  # None: an index of expressions
+            yield f"its key was {', '.join(key)} and is {', '.join(view.key.columns)}"
+    for name in view.columns:
+        now = table.c[name].type.compile(dialect=connection.dialect)
+        if types.get(name, now) != now:
+            yield f"its column {name} was {types[name]} and is {now}"
 
 
 def _records(progress: Progress) -> int:

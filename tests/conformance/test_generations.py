@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Decimal
 from types import SimpleNamespace
 
@@ -9,6 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from projections import ProjectionGroup, diff
+from projections.declaring.columns import ColumnType
 from projections.errors import DefinitionChanged, NotComparable, ProjectionError, RunAlreadyActive, RunRetired
 from projections.lifecycle.between_batches import Standing
 from projections.stores import comparison, runs
@@ -45,14 +47,21 @@ def test_a_first_generation_has_nothing_to_be_compared_with(store):
         diff(SimpleNamespace(store=store), GROUP)
 
 
+@pytest.mark.both_databases
 def test_an_outlook_says_what_a_new_generation_takes_and_writes_nothing(store):
     assert not store.is_prepared() or outlook(store, GROUP, COLUMNS) is None
     run, _ = served(store)
     store.read_only()
     assert outlook(store, GROUP, COLUMNS).refused is None
     found = outlook(store, NEWER, COLUMNS)
-    assert (found.refused.code, found.built, found.views, found.seconds) == ("definition-changed", 1, [], None)
+    assert (found.refused.code, found.built, found.views, found.seconds) == ("definition-changed", 1, {}, None)
     assert found.bytes == store.size(run) > 0
+    keyed = ProjectionGroup("tickets", [replace(ticket_names, key=("hours",))], version=2)
+    changed = outlook(store, keyed, {"ticket_names": COLUMNS["ticket_names"] | {"since": ColumnType("long")}})
+    before = "DATE" if store.dialect.has_exact_types else "TEXT"
+    assert changed.views == {
+        "ticket_names": ["its key was ticket_id and is hours", f"its column since was {before} and is BIGINT"]
+    }
     with pytest.raises(ProjectionError):
         store.record(run, status=RETIRED)
 

@@ -62,8 +62,23 @@ PLANTED = {
         {"quantity > 100": "rand() > 0.5"}, "red",
         "it cannot be planned: view 'large_orders' uses a random value",
     ),
+    "view function that raises": (
+        {'    return order_lines.where': '    raise ValueError("boom")\n    return order_lines.where'}, "red",
+        "it cannot be planned: ValueError: boom (at ",
+    ),
     "changed key": (
-        {'key="order_id", topic="order-lines"': 'key="sku", topic="order-lines"'}, "red", "view 'order_lines'",
+        {'key="order_id", topic="order-lines"': 'key="sku", by="sku", topic="order-lines"',
+         'orders.select("order_id", "sku", "quantity")':
+         'orders.groupBy("sku").agg({"order_id": "max", "quantity": "max"}).toDF("sku", "order_id", "quantity")',
+         'key="order_id")\ndef large': 'key="sku")\ndef large',
+         "large_orders])": "large_orders], version=2)"}, "yellow",
+        "view order_lines changed: its key was order_id and is sku",
+    ),
+    "column of another type": (
+        {'orders.select("order_id", "sku", "quantity")':
+         'orders.selectExpr("order_id", "sku", "cast(quantity as double) quantity")',
+         "large_orders])": "large_orders], version=2)"}, "yellow",
+        "view order_lines changed: its column quantity was BIGINT and is DOUBLE. It reads",
     ),
     "definition changed under its version": (
         {"quantity > 100": "quantity > 200"}, "red",
