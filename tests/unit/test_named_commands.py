@@ -30,6 +30,7 @@ PACKAGES = ("eventstore", "cdc", "projections", "factfold")
 FOREIGN = {
     "--auth", "--pwfile", "--encoding", "--locale", "--locale-provider", "--builtin-locale",
     "--system", "--no-create-home", "--shell", "--config", "--cluster-id", "--describe", "--delete",
+    "--verify", "--end-of-options",
 }  # fmt: skip
 
 COMMAND = re.compile(r"(?<![\w./-])factfold ([a-z][a-z-]*)(?: ([a-z][a-z-]*))?")
