@@ -98,7 +98,7 @@ class Checked:
     @property
     def has_data(self) -> bool:
         """Whether stored events or views were named, to hold the code against."""
-        return bool(self.places.store_url or self.places.views_url)
+        return bool(self.places.store_url or (self.places.views_url and self.definitions.groups))
 
     @property
     def is_embedded(self) -> bool:

@@ -24,6 +24,8 @@ def views(checked: Checked) -> Iterator[Finding]:
     """Every view can be planned, and the generation that serves was built by its definition."""
     groups = checked.definitions.groups
     if not groups:
+        if checked.places.views_url is not None:
+            yield unknown("built views", "the code has no group of views", "name the package of the views too")
         return
     store = None
     if checked.places.views_url is None:

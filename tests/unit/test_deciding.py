@@ -276,7 +276,7 @@ def test_the_command_shows_what_is_decided_otherwise_with_exit_code_3(tmp_path, 
     monkeypatch.syspath_prepend(tmp_path)
     for name, text in (
         ("decided_as_ever", SERVICE),
-        ("decided_anew", SERVICE.replace("(amount=amount)", "(amount=2)")),
+        ("decided_anew", f"print('loaded')\n{SERVICE}".replace("(amount=amount)", "(amount=2)")),
     ):
         (tmp_path / f"{name}.py").write_text(text)
     importlib.invalidate_caches()

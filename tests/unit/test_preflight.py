@@ -218,7 +218,7 @@ def preflight(package, file, *more):
 
 def test_nothing_is_found_where_nothing_is_wrong_and_nothing_is_written(load, store_file):
     before = store_file.read_bytes()
-    result = preflight(load(SERVICE, "same"), store_file, "--json")
+    result = preflight(load(f"print('loaded')\n{SERVICE}", "same"), store_file, "--json")
     report = json.loads(result.stdout)
     assert (result.exit_code, report["safe"]) == (0, True)
     assert {one["level"] for one in report["findings"]} == {"green"}
@@ -330,6 +330,7 @@ def test_code_that_is_not_there_is_named_and_no_option_of_git(load, store_file, 
         (["--store-url", "sqlite:///no-such.db"], "event store: not checked: "),
         (["--connectors", "no-such.toml"], "connectors: not checked: "),
         ([], ""),
+        (["--views-url", "sqlite:///no-such.db"], ""),
     ],
 )
 def test_a_named_side_that_is_not_reached_is_red_and_without_data_nothing_is_safe(

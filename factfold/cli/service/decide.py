@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator
+from contextlib import redirect_stdout
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -50,7 +52,8 @@ def again(
 
     Services record commands with keep_commands=True. Nothing is written.
     """
-    kinds = _chosen(targets or service_packages(Path()), categories or [])
+    with redirect_stdout(sys.stderr):  # what modules print when they are imported
+        kinds = _chosen(targets or service_packages(Path()), categories or [])
     moment = None if since is None else parse_moment(since)
     with store.opened(named.keys) as opened, progress("deciding again") as tell:
         _require_fields(ignore or (), kinds, opened)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, redirect_stdout
 from typing import Annotated, Final
 
 from factfold.cli.cdc.connectors import Sides
@@ -64,7 +65,7 @@ def preflight(
         store_url=store.database, store_schema=store.schema, views_url=views_url, connect_url=sides.connect_url,
         source_url=sides.source_url, kafka=brokers_are_named(),
     )  # fmt: skip
-    with ExitStack() as opened, progress("preflight") as tell:
+    with ExitStack() as opened, redirect_stdout(sys.stderr), progress("preflight") as tell:
         checked = Checked(
             find_definitions(targets), places, opened, sample, connectors=declared, against=deployed, tell=tell
         )
