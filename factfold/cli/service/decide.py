@@ -95,7 +95,7 @@ def _require_fields(ignored: Iterable[str], kinds: Iterable[type[Aggregate]], st
             raise DeclarationError(
                 f"--ignore {name}: no event has this field",
                 remedy=f"write {near[0]}" if near else "write an event type and one of its fields: order.placed.at",
-                code="unknown-field",
+                code="ignored-field-unknown",
             )
 
 
