@@ -1,7 +1,7 @@
 """Back in time: a view as it was, computed again from the log as far as it went then.
 
 A moment is a time, or the offsets up to which the log is read. A time means the records that were written before it.
-Values of persons who were erased since stay erased.
+Values that were erased since then stay erased.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import pyarrow as pa
 
@@ -28,13 +28,14 @@ from projections.spark.picking import in_order
 from projections.spark.reading.completeness import require_complete
 from projections.spark.views.view_functions import personal_columns, view_columns
 from projections.stores.behind_rows import SourceRow, Walk
+from projections.stores.histories import require_zone
 from projections.stores.roles import VERIFIER, DifferingRow
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 Moment: TypeAlias = "datetime | Offsets"
-_LIMIT = 20
+_LIMIT: Final = 20
 
 
 def read_view(
@@ -55,7 +56,7 @@ def read_view(
         view: The name of the view.
         at: A time with its zone, or offsets by topic and partition. A topic that is not named is read to its end.
         where: A condition in Spark's SQL over the view's columns.
-        most: Return so many rows at most.
+        most: Return at most this many rows.
         into: Write all rows into a new table of this name too, next to the views.
 
     Raises:
@@ -154,8 +155,8 @@ def view_changes(
         _at(environment, group, end) as after,
     ):
         copies.make()
-        place = _known(before, view), layout.views[view]
-        for past, copy in ((before, place[1].live_copy), (after, place[1].recomputed_copy)):
+        place = layout.views[group.view(view).name]
+        for past, copy in ((before, place.live_copy), (after, place.recomputed_copy)):
             past.load(_filtered(past, view, where), copy)
         result = copies.of_both(view, most=most)
         walks = [Walk(past.group, ComputedRows(past)) for past in (before, after)]
@@ -178,7 +179,7 @@ def _at(environment: Environment, group: ProjectionGroup, moment: Moment) -> Ite
     with environment.log.open() as log:
         ends = log.end_offsets(list(group.topics))
         if isinstance(moment, datetime):
-            _require_zone(moment)
+            require_zone(moment)
             cut = log.offsets_at(moment, list(group.topics))
         else:
             cut = _offsets(moment, ends)
@@ -187,13 +188,6 @@ def _at(environment: Environment, group: ProjectionGroup, moment: Moment) -> Ite
     require_complete(environment, group, whole, cut)
     with recomputed(environment, group, cut) as past:
         yield past
-
-
-def _require_zone(moment: datetime) -> None:
-    if moment.tzinfo is None:
-        raise InvalidDefinition(
-            f"the moment {moment.isoformat()} has no time zone", remedy="give it one, datetime(…, tzinfo=UTC)"
-        )
 
 
 def _offsets(asked: Offsets, ends: Offsets) -> Offsets:

@@ -45,7 +45,7 @@ def rows_as_of(views: str | TableStore, group: ProjectionGroup, history: str | V
         ['Berlin']
     """
     name = history if isinstance(history, str) else history.name
-    _require_zone(moment)
+    require_zone(moment)
     validity, columns = validity_of(group, name), columns_of(group, name)
     with opened(views) as store, store.looking() as connection:
         state = store.serving_state(group.name)
@@ -65,7 +65,8 @@ def _micros(moment: datetime) -> int:
     return (moment - _EPOCH) // timedelta(microseconds=1)
 
 
-def _require_zone(moment: datetime) -> None:
+def require_zone(moment: datetime) -> None:
+    """Raise InvalidDefinition for a moment without a time zone."""
     if moment.tzinfo is None:
         raise InvalidDefinition(
             f"the moment {moment.isoformat()} has no time zone", remedy="give it one, datetime(…, tzinfo=UTC)"
