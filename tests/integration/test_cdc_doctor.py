@@ -125,8 +125,8 @@ def test_a_missing_privilege_keeps_a_service_from_being_deployed(shop, source, m
         assert "yellow      topic no.such.topic: subscription calls reads it, nothing here fills it" in found.stdout
         shop.run(f"GRANT SELECT ON items TO {source.user}")
     found = factfold(*words, "http://127.0.0.1:9")  # where nothing listens
-    assert found.exit_code == 0
-    assert f"yellow      connector {source.name}: worker: " in found.stdout
+    assert found.exit_code == 3
+    assert f"red         connector {source.name}: worker: " in found.stdout
 
 
 # severity, what the finding says, a part of its remedy, what plants it, what heals it
