@@ -56,13 +56,18 @@ def stored_tables(
     registry: Mapping[int, RegisteredSchema],
     *,
     records: int,
+    also: Mapping[str, ColumnType] | None = None,
 ) -> WholeTables:
-    """The tables that a log of so many records was folded into; rows that are many are read by the executors."""
+    """The tables that a log of so many records was folded into; rows that are many are read by the executors.
+
+    ``also`` are further columns of their state.
+    """
     few = are_few(records)
 
     def stored(name: str) -> DataFrame:
         place = layout.tables[name]
-        return environment.keeper.stored(place, {**place.table.sliced, "_deleted": ColumnType("boolean")}, few=few)
+        columns = {**place.table.sliced, "_deleted": ColumnType("boolean"), **(also or {})}
+        return environment.keeper.stored(place, columns, few=few)
 
     return WholeTables(stored, group, Disclosure(registry, environment.keys), environment.small, few)
 

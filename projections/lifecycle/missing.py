@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import Any
 
-from projections.declaring.columns import LONG, ColumnType
+from projections.declaring.columns import LONG
 from projections.declaring.group import ProjectionGroup
 from projections.declaring.views import View
 from projections.environment import Environment
-from projections.errors import InvalidDefinition
+from projections.lifecycle.building import stored_tables
 from projections.spark.bulk import WholeTables, persisted
-from projections.spark.exchange import are_few
 from projections.spark.failures import described
-from projections.spark.views.disclosing import Disclosure
-from projections.spark.views.missing import DELETED, TABLE, VIEW, Dropped, dropped, named_rows, over_rows
+from projections.spark.views.missing import TABLE, VIEW, Dropped, dropped, named_rows, over_rows
 from projections.spark.views.view_functions import as_written, view_columns
-from projections.stores.behind_rows import typed
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from projections.stores.behind_rows import require_key, typed
 
 
 def why_missing(environment: Environment, group: ProjectionGroup, view: str, key: Mapping[str, Any]) -> list[Dropped]:
@@ -38,21 +33,18 @@ def why_missing(environment: Environment, group: ProjectionGroup, view: str, key
         ("(status = 'open')", ({'status': 'closed'},))
     """
     columns = view_columns(environment.spark, group)
-    known = group.resolved(columns).view(view).key
-    if set(key) != set(known) or not set(key) <= set(columns[view]):
-        raise InvalidDefinition(
-            f"view {view!r} has no key of {', '.join(sorted(key))}", remedy=f"give its key: {', '.join(known)}"
-        )
+    known = group.resolved(columns).view(view)
+    require_key(known, key, columns[view])
     values = {column: typed(columns[view][column], column, value) for column, value in key.items()}
     rows, place = _StoredViews.of(environment, group), f"{VIEW}{view}"
     try:
         with described(place):
-            return dropped(environment.small, rows.plan(group.view(view)), values, place, plain_columns(group))
+            return dropped(environment.small, rows.plan(group.view(view)), values, place, _plain_columns(group))
     finally:
         rows.tables.release()
 
 
-def plain_columns(group: ProjectionGroup) -> dict[str, set[str]] | None:
+def _plain_columns(group: ProjectionGroup) -> dict[str, set[str]] | None:
     """By the place of each table, its columns without values of persons. None if the group has none of these."""
     if not group.personal:
         return None
@@ -71,15 +63,10 @@ class _StoredViews:
     def of(environment: Environment, group: ProjectionGroup) -> _StoredViews:
         _, layout = environment.store.serving(group, view_columns(environment.spark, group))
         progress = environment.store.serving_state(group.name).progress
-        few = are_few(sum(offset for parts in progress.values() for offset in parts.values()))
-
-        def stored(name: str) -> DataFrame:
-            place = layout.tables[name]
-            columns = {**place.table.sliced, DELETED: ColumnType("boolean"), "_offset": LONG}
-            return persisted(environment.keeper.stored(place, columns, few=few))
-
-        disclosure = Disclosure(environment.log.schemas(group.avro_changelogs), environment.keys)
-        return _StoredViews(environment, group, WholeTables(stored, group, disclosure, environment.small, few))
+        records = sum(offset for parts in progress.values() for offset in parts.values())
+        schemas = environment.log.schemas(group.avro_changelogs)
+        stored = stored_tables(environment, group, layout, schemas, records=records, also={"_offset": LONG})
+        return _StoredViews(environment, group, replace(stored, make=lambda name: persisted(stored.make(name))))
 
     def plan(self, view: View) -> Any:
         """The plan of a view, in which those of the views that it reads stand where their rows are read."""

@@ -166,11 +166,7 @@ class Walk:
 
     def _known(self, view: str, key: Mapping[str, Any]) -> View:
         definition = self.held.built(self.group.view(view))
-        if set(key) != set(definition.key):
-            raise InvalidDefinition(
-                f"view {view!r} has no key of {', '.join(sorted(key))}",
-                remedy=f"give its key: {', '.join(definition.key)}",
-            )
+        require_key(definition, key)
         return definition
 
     def _of_view(self, view: View, key: Mapping[str, Any], reached: str, *, depth: int) -> Iterator[SourceRow]:
@@ -278,6 +274,14 @@ class StoredRows:
 
     def _space(self) -> NameSpace:
         return self.store.space(Run(self.group.name, self.generation, ""))
+
+
+def require_key(view: View, key: Collection[str], columns: Collection[str] | None = None) -> None:
+    """Raise InvalidDefinition unless these are the view's key, and of these columns if there are any."""
+    if {*key} != {*view.key} or not {*key} <= {*(key if columns is None else columns)}:
+        raise InvalidDefinition(
+            f"view {view.name!r} has no key of {', '.join(sorted(key))}", remedy=f"give its key: {', '.join(view.key)}"
+        )
 
 
 def typed(kind: ColumnType | None, column: str, value: Any) -> Any:

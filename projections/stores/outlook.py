@@ -10,9 +10,9 @@ import sqlalchemy as sa
 from projections.declaring.group import ERASURES, ProjectionGroup
 from projections.errors import DefinitionChanged
 from projections.stores.comparison import stored_columns
-from projections.stores.layout import ViewLayout
+from projections.stores.layout import GenerationLayout, ViewLayout
 from projections.stores.roles import ViewColumns, require_unchanged
-from projections.stores.runs import SERVING, Progress, Run
+from projections.stores.runs import SERVING, Progress
 from projections.stores.sql import TableStore
 
 
@@ -58,18 +58,16 @@ def outlook(store: TableStore, group: ProjectionGroup, columns: ViewColumns) -> 
     try:
         require_unchanged(group, state, columns)
     except DefinitionChanged as error:
-        noted, records = state.built.get("signatures", {}), _records(state.progress)
-        took, read = state.built.get("seconds", 0.0), _records(state.built.get("ends", {}))
+        noted, signatures = state.built.get("signatures", {}), group.signatures()
+        records, read = _records(state.progress), _records(state.built.get("ends", {}))
+        took = state.built.get("seconds", 0.0)
+        stages = {name: list(types) for name, types in columns.items() if name not in signatures}
         return Outlook(
             error,
             state.run.version,
-            _changed(store, group, state.run, columns, noted),
-            sorted(
-                name
-                for name, types in columns.items()
-                if built and built.get(name) != list(types) and name not in group.signatures()
-            ),
-            _lost(built, columns, {*noted, *group.signatures()}),
+            _changed(store, store.layout(group, state.run, columns), noted, signatures),
+            sorted(name for name, own in stages.items() if built and built.get(name) != own),
+            _lost(built, columns, {*noted, *signatures}),
             records,
             took * records / read if took and read else None,
             store.size(state.run),
@@ -78,9 +76,8 @@ def outlook(store: TableStore, group: ProjectionGroup, columns: ViewColumns) -> 
 
 
 def _changed(
-    store: TableStore, group: ProjectionGroup, run: Run, columns: ViewColumns, noted: Mapping[str, str]
+    store: TableStore, layout: GenerationLayout, noted: Mapping[str, str], signatures: Mapping[str, str]
 ) -> dict[str, list[str]]:
-    layout, signatures = store.layout(group, run, columns), group.signatures()
     with store.looking() as connection:
         found = {name: list(_differences(connection, layout.views[name])) for name in sorted(signatures)}
     return {name: one for name, one in found.items() if one or (noted and noted.get(name) != signatures[name])}

@@ -165,8 +165,7 @@ def _diff_moments(
     limit: int,
 ) -> None:
     start, end = _moment(between[0]), {} if between[1] is None else _moment(between[1])
-    personal = _personal(environment, definition, view)
-    where = where and on_demand.asked_condition(where, hidden=personal)
+    where = where and on_demand.asked_condition(where, hidden=_personal(environment, definition, view))
     with _computing(view):
         changes = projections.view_changes(environment, definition, view, start=start, end=end, where=where, most=limit)
     personal = personal_of(environment, definition, view, [one.row for one in changes.changed])
@@ -233,7 +232,7 @@ def _computing(view: str) -> Any:
 
 
 def _personal(environment: Environment, group: ProjectionGroup, view: str) -> set[str]:
-    return personal_of(environment, group, view) - {*group.view(view).key}
+    return {*on_demand.personal_columns(environment.spark, group).get(view, ())} - {*group.view(view).key}
 
 
 def _moment(text: str) -> Moment:

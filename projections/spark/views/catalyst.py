@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache, reduce
 from typing import Any, Final
 
@@ -115,9 +115,19 @@ def changed(spark: SparkSession, expression: Any, change: Change) -> Any:
     return expression.withNewChildren(sequence(spark, children)) if children else expression
 
 
+def replaced(spark: SparkSession, expression: Any, made: Mapping[int, Any]) -> Any:
+    """An expression with others in the place of attributes, by the numbers of these."""
+    return changed(spark, expression, lambda part: made.get(part.exprId().id()) if is_attribute(part) else None)
+
+
 def kind_of(expression: Any) -> str:
     """The name of an expression's class."""
     return str(expression.getClass().getSimpleName())
+
+
+def is_attribute(expression: Any) -> bool:
+    """Whether an expression is a column of what is below it."""
+    return kind_of(expression) == "AttributeReference"
 
 
 def relation(spark: SparkSession, frame: DataFrame, columns: Sequence[Named]) -> Any:

@@ -14,7 +14,15 @@ from pyspark.sql import functions as F
 
 from projections.planning.plans import plan_in_jvm
 from projections.spark.scala import items
-from projections.spark.views.catalyst import as_column, as_expression, changed, frame_of, kind_of
+from projections.spark.views.catalyst import (
+    as_column,
+    as_expression,
+    changed,
+    frame_of,
+    is_attribute,
+    kind_of,
+    replaced,
+)
 
 _ALIASES = ("SubqueryAlias", "View")  # operators that only name what is below them
 # Each of these operators makes its rows of one row each.
@@ -86,7 +94,7 @@ def taken_apart(result: DataFrame) -> Grouping | None:
     aggregates = {part.canonicalized(): part for e in returned.values() for part in _aggregates(e)}
     measures = {c: _measure(result.sparkSession, n, part) for n, (c, part) in enumerate(aggregates.items())}
     named = {attribute.name(): returned[attribute.exprId().id()] for attribute in items(plan.output())}
-    by = {_name_of(key, named): key for key in items(aggregate.groupingExpressions()) if _is_attribute(key)}
+    by = {_name_of(key, named): key for key in items(aggregate.groupingExpressions()) if is_attribute(key)}
     if len(by) < aggregate.groupingExpressions().size():
         return None
     return Grouping(frame_of(result.sparkSession, aggregate.child()), by, measures, named)
@@ -108,12 +116,8 @@ def _inlined(spark: SparkSession, node: Any) -> tuple[Any, dict[int, Any]]:
     if node.nodeName() != "Project":
         return None, {}
     aggregate, below = _inlined(spark, node.child())
-
-    def over_input(part: Any) -> Any:
-        return below.get(part.exprId().id()) if _is_attribute(part) else None
-
     selected = items(node.projectList()) if aggregate is not None else []
-    return aggregate, {e.exprId().id(): changed(spark, _bare(e), over_input) for e in selected}
+    return aggregate, {e.exprId().id(): replaced(spark, _bare(e), below) for e in selected}
 
 
 def _bare(named: Any) -> Any:
@@ -142,7 +146,7 @@ def _aggregates(expression: Any) -> Iterator[Any]:
 def _consists_of(parts: set[Any], expression: Any) -> bool:
     if expression.canonicalized() in parts:
         return True
-    return not _is_attribute(expression) and all(_consists_of(parts, child) for child in items(expression.children()))
+    return not is_attribute(expression) and all(_consists_of(parts, child) for child in items(expression.children()))
 
 
 def _is_row_by_row(node: Any) -> bool:
@@ -150,7 +154,3 @@ def _is_row_by_row(node: Any) -> bool:
     if not node.subqueries().isEmpty():
         return False
     return not children or (node.nodeName() in _ROW_BY_ROW and _is_row_by_row(children[0]))
-
-
-def _is_attribute(expression: Any) -> bool:
-    return kind_of(expression) == "AttributeReference"

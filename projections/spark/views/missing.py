@@ -21,13 +21,14 @@ from projections.planning.plans import plan_in_jvm, plan_of, role
 from projections.planning.rows import Untraceable
 from projections.spark.scala import items
 from projections.spark.views.catalyst import (
-    changed,
     classes,
     filtering,
     frame_of,
+    is_attribute,
     kind_of,
     projection,
     relation,
+    replaced,
     rewritten,
     selection,
     under,
@@ -191,7 +192,7 @@ class _Search:
     def _below(self, plan: Any, child: Any, wanted: Sequence[Any]) -> list[Any]:
         """The conditions on an operator's columns as those on the columns that it makes them of, as far as it does."""
         made = {one.exprId().id(): one.child() for one in _computed(plan) if kind_of(one) == "Alias"}
-        found = _instead(self.spark, wanted, made)
+        found = [replaced(self.spark, one, made) for one in wanted]
         return [one for one in found if _is_of(one, child) and not _aggregates(one)]
 
     def rows(self, plan: Any, wanted: Sequence[Any]) -> bool:
@@ -252,9 +253,7 @@ class _Search:
             return {id for id, is_plain in zip(_ids(items(plan.output())), plain, strict=True) if is_plain}
         known = set[int]().union(*parts)
         same = ((one, one.child()) for one in _computed(plan) if kind_of(one) == "Alias")
-        return known | {
-            one.exprId().id() for one, of in same if kind_of(of) == "AttributeReference" and of.exprId().id() in known
-        }
+        return known | {one.exprId().id() for one, of in same if is_attribute(of) and of.exprId().id() in known}
 
 
 def _ids(attributes: Sequence[Any]) -> list[int]:
@@ -278,7 +277,7 @@ def _parts(condition: Any) -> list[Any]:
 
 
 def _attributes(expression: Any) -> list[Any]:
-    return [expression] if kind_of(expression) == "AttributeReference" else _references(items(expression.children()))
+    return [expression] if is_attribute(expression) else _references(items(expression.children()))
 
 
 def _references(expressions: Sequence[Any]) -> list[Any]:
@@ -307,13 +306,4 @@ def _equal(part: Any, first: Any, other: Any) -> tuple[Any, Any] | None:
 def _by_place(spark: SparkSession, union: Any, part: Any, wanted: Sequence[Any]) -> list[Any]:
     """Conditions on the columns of a union as those on the columns of a part, which have the same places."""
     held = {a.exprId().id(): b for a, b in zip(items(union.output()), items(part.output()), strict=True)}
-    return _instead(spark, wanted, held)
-
-
-def _instead(spark: SparkSession, expressions: Sequence[Any], made: Mapping[int, Any]) -> list[Any]:
-    """Expressions with others in the place of attributes, by their numbers."""
-
-    def instead(part: Any) -> Any:
-        return made.get(part.exprId().id()) if kind_of(part) == "AttributeReference" else None
-
-    return [changed(spark, one, instead) for one in expressions]
+    return [replaced(spark, one, held) for one in wanted]

@@ -16,11 +16,12 @@ from projections.planning.rows import MARK, Untraceable
 from projections.spark.scala import items
 from projections.spark.views.catalyst import (
     as_column,
-    changed,
     classes,
     frame_of,
+    is_attribute,
     kind_of,
     projection,
+    replaced,
     rewritten,
     sequence,
     under,
@@ -125,7 +126,7 @@ def _stacked(spark: SparkSession, plan: Any) -> Any:
 
 def _as(spark: SparkSession, expression: Any, attribute: Any) -> Any:
     """An expression as an attribute that others read."""
-    same = kind_of(expression) == "AttributeReference" and expression.exprId().id() == attribute.exprId().id()
+    same = is_attribute(expression) and expression.exprId().id() == attribute.exprId().id()
     return attribute if same else under(spark, expression, str(attribute.name()), attribute.exprId())
 
 
@@ -172,12 +173,9 @@ def _by_parts(spark: SparkSession, plan: Any) -> Any:
             rows, held[id] = _with_sessions(spark, rows, others, *held[id])
     whole = {record.exprId().id(): _record(spark, record, held[record.exprId().id()]) for record in records}
 
-    def instead(part: Any) -> Any:
-        return whole.get(part.exprId().id()) if kind_of(part) == "AttributeReference" else None
-
     def put(one: Any) -> Any:
-        record = instead(one)
-        return changed(spark, one, instead) if record is None else under(spark, record, one.name(), one.exprId())
+        record = whole.get(one.exprId().id()) if is_attribute(one) else None
+        return replaced(spark, one, whole) if record is None else under(spark, record, one.name(), one.exprId())
 
     returned = sequence(spark, [put(one) for one in items(plan.aggregateExpressions())])
     grouping = sequence(spark, [*by, *(one for attributes in held.values() for one in attributes)])
