@@ -52,8 +52,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.parent.name == "faults":
             item.add_marker(pytest.mark.kills)
-        if "planted_fault" in item.name and not {"stack", "spark"}.isdisjoint(_fixtures(item)):
-            item.add_marker(pytest.mark.faults)  # it proves a test, and is run where that one runs at length
         item.add_marker(pytest.mark.xdist_group(_group(item)))
     items.sort(key=_begin)
 

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
 
-from sqlalchemy import select
-
 from eventstore import ANY, Aggregate, Position, SqlEventStore, event
 
 
@@ -16,23 +14,6 @@ class Meter(Aggregate):
     @event
     class Read:
         number: int
-
-
-class NaiveReader:
-    """Asks for `position > last`, as everybody does first."""
-
-    def __init__(self, store: SqlEventStore) -> None:
-        self._store = store
-        self.last = 0
-        self.seen: list[tuple[str, int]] = []
-
-    def poll(self) -> None:
-        events = self._store.tables.events.c
-        query = select(events.position, events.stream, events.version).where(events.position > self.last)
-        with self._store.engine.connect() as connection:
-            for position, stream, version in connection.execute(query.order_by(events.position)):
-                self.seen.append((stream, version))
-                self.last = position
 
 
 class FencedReader:

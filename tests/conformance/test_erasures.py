@@ -315,17 +315,6 @@ class TestKeysOfOnesOwn(KeyStoreConformance):
         return Vault()
 
 
-def test_the_suite_notices_a_number_that_is_seen_too_early():
-    """Planted: erasures that are counted before they are listed."""
-
-    class Early(MemoryKeys):
-        def erasures(self) -> int:
-            return super().erasures() + 1
-
-    with pytest.raises(AssertionError):
-        FollowedKeysConformance().test_no_number_is_seen_before_a_lower_one(Early())
-
-
 def test_what_authors_need_is_loaded_without_a_client():
     use = "from eventstore.erasure import DataKey, FollowedKeys, KeyStore, new_data_key"
     code = f"import sys; {use}; assert not {{'sqlalchemy', 'fastavro', 'cryptography'}} & set(sys.modules)"

@@ -27,7 +27,6 @@ from projections.errors import ProjectionError
 from projections.spark import exchange
 from projections.spark.session import small_batch_session
 from projections.spark.views.disclosing import Disclosure
-from projections.stores import staging
 from tests.conformance.guests import Booking, Guest, GuestHistory, expected_views, guest_group
 from tests.errors import raises
 from tests.tiers import first_of
@@ -221,16 +220,6 @@ def test_verify_says_that_an_erasure_waits(followed):
         verify(road.environment, road.group)
     caught_up(road, runner)
     assert all(verdict.equal for verdict in verify(road.environment, road.group).values())
-
-
-def test_a_runner_that_forgot_who_is_sealed_under_a_key_is_found_out(followed, monkeypatch):
-    """The planted fault: erasures are read, and reach no row."""
-    road, runner = followed
-    monkeypatch.setattr(staging, "stage_destroyed", lambda connection, layout, keys: None)
-    road.store.erase("2")
-    caught_up(road, runner)
-    assert view_rows(road) != expected_views(road.store)
-    assert not all(verdict.equal for verdict in verify(road.environment, road.group).values())
 
 
 def test_without_keys_nothing_is_built_and_nothing_run(road):

@@ -82,13 +82,6 @@ def test_each_query_is_live_as_duckdb_has_it(few, store, suite, size):
         live.require_equal(BATCHES)
 
 
-def test_a_planted_fault_is_found_in_views_that_miss_a_batch(few, store):
-    play, queries = play_of("tpch"), texts("tpch")
-    with LiveQueries(few, "missed", {"tpch_q01": queries["tpch_q01"]}, play, store) as live:
-        play.batch()
-        assert list(live.wrong()) == ["tpch_q01"]
-
-
 TEXT, WHOLE, FLOAT = (ColumnType(kind) for kind in ("string", "long", "double"))
 ROUNDED = ColumnType("decimal", 12, 2)
 DAY = dt.datetime(2026, 3, 1)

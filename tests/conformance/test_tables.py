@@ -14,11 +14,10 @@ from projections import Environment, ProjectionGroup, Table, field, on, open_run
 from projections.spark.session import small_batch_session
 from projections.testing.memory_log import MemoryLog
 from projections.testing.trial import ViewTrial
-from tests.conformance.filtered_views import GROUP, NAMED, SQL, WORLD
+from tests.conformance.filtered_views import GROUP, SQL, WORLD
 from tests.conformance.relational_batches import RelationalBatches
 from tests.conformance.view_oracle import in_order, stored
 from tests.integration.tickets import DECLARED, Ticket
-from tests.reference import accepted
 
 
 class Purchase(Aggregate):
@@ -178,8 +177,3 @@ def judged(spark, folder):
 
 def test_a_folded_row_is_judged_as_a_whole(spark, tmp_path):
     judged(spark, tmp_path)
-
-
-def test_the_reference_judges_rows_as_three_valued_logic_does():
-    rows = [{"region_id": region, "full_name": name} for region, name in ((1, "b"), (1, None), (None, None))]
-    assert list(accepted(NAMED["customers"], rows)) == [rows[0], rows[2]]

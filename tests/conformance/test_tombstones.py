@@ -1,7 +1,7 @@
 """A connector repeats what it sent, and a batch ends between an old deletion and its tombstone: the row stays.
 
 A tombstone without its deletion deletes, for compaction may have taken that away; so the row must know beforehand of
-one that is to come. The planted fault is a store that tells nothing.
+one that is to come.
 """
 
 from __future__ import annotations

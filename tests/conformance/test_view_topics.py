@@ -96,23 +96,6 @@ def test_a_batch_that_is_not_committed_is_not_published(store, log, batches, mon
     assert_folds_are_the_views(store, log, batches)
 
 
-def test_the_planted_fault_is_seen_published_before_the_commit(store, log, batches, monkeypatch):
-    hand_over = staging.hand_over_batch
-
-    def published_too_early(connection, layout, run):
-        hand_over(connection, layout, run)
-        log.view_topics().send(outbox.first_chunk(connection, run.group).rows)
-        raise Died
-
-    changed(log)
-    with monkeypatch.context() as patched:
-        patched.setattr(staging, "hand_over_batch", published_too_early)
-        with pytest.raises(Died):
-            batches.catch_up()
-    with pytest.raises(AssertionError):
-        assert_folds_are_the_views(store, log, batches)
-
-
 # ---- a view topic as the table of another group
 
 

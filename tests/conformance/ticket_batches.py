@@ -1,7 +1,6 @@
 """Batches over the table store without Spark: staged as its folds would stage them.
 
-``python -m tests.conformance.ticket_batches FILE`` applies one after another until it is killed; ``--mutant`` commits
-the progress of a batch in a transaction of its own, which is the planted fault of the test that kills it.
+``python -m tests.conformance.ticket_batches FILE`` applies one after another until it is killed.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from projections import ProjectionGroup, Table, view
 from projections.declaring.columns import ColumnType
 from projections.declaring.views import Reference
 from projections.planning.planner import plan
-from projections.stores import runs, staging
+from projections.stores import staging
 from projections.stores.sqlite import SqliteTableStore
 from projections.stores.staging import commit_batch
 from projections.stores.view_changes import cut_slices, find_affected, stage_difference
@@ -109,19 +108,15 @@ def batch(store, run, layout, stage, *keys, to, start=None, hours="1.5"):
     return changed
 
 
-def main(path: str, *options: str) -> None:
+def main(path: str) -> None:
     """Batch after batch, each giving the one ticket and its view row the number of the batch as hours."""
     store = SqliteTableStore(path)
     run, layout = store.serving(GROUP, COLUMNS)
     run = store.claim(run)
     done = store.progress(run)["ticket"][0]
     for number in itertools.count(done + 1):
-        if "--mutant" in options:
-            with store.transaction() as apart:
-                runs.set_progress(apart, run, {"ticket": {0: number}})
-        start = number if "--mutant" in options else number - 1
         stage = _staged(store, layout, number)
-        batch(store, run, layout, stage, "t1", start=start, to=number, hours=str(number))
+        batch(store, run, layout, stage, "t1", to=number, hours=str(number))
         sys.stdout.write(f"{number}\n")
         sys.stdout.flush()
 

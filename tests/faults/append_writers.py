@@ -6,7 +6,6 @@ import json
 import os
 import sys
 import threading
-import time
 
 import sqlalchemy as sa
 
@@ -35,12 +34,11 @@ def tell(**fact: object) -> None:
 class Writer:
     """Appends events under the version it has seen (`one` stream), or whatever the version is (its `own`)."""
 
-    def __init__(self, store: SqlEventStore, name: str, streams: str, planted: str | None) -> None:
+    def __init__(self, store: SqlEventStore, name: str, streams: str) -> None:
         self._store = store
         self._name = name
         self._shared = streams == "one"
         self._stream = "tally-all" if self._shared else f"tally-{name}"
-        self._planted = planted
 
     def work(self, appends: int) -> None:
         """So many appends that are acknowledged."""
@@ -52,27 +50,22 @@ class Writer:
         head = self._store.head(self._stream) if self._shared else None
         expected = (NO_STREAM if head is None else head) if self._shared else ANY
         tell(begun=f"{self._name}/{number}", writer=self._name, seen=head)
-        if self._planted == "early":  # what is acknowledged is not stored yet
-            tell(stored=[self._stream, (head if head is not None else number - 1) + 1, self._name, number])
-            time.sleep(0.02)
         try:
             result = self._store.append(
                 self._stream, [Tally.Counted(writer=self._name, number=number)], expected=expected
             )
         except WrongExpectedVersion as error:
-            # Planted: the number of events in place of the last one's version.
-            actual = error.actual + 1 if self._planted == "count" else error.actual
-            tell(refused=actual, writer=self._name, ended=f"{self._name}/{number}")
+            tell(refused=error.actual, writer=self._name, ended=f"{self._name}/{number}")
             return False
         tell(stored=[self._stream, result.version, self._name, number], ended=f"{self._name}/{number}")
         return True
 
 
-def main(url: str, name: str, streams: str, appends: str, planted: str | None = None) -> None:
-    """Write from eight threads; ``planted`` names a fault: early, count."""
+def main(url: str, name: str, streams: str, appends: str) -> None:
+    """Write from eight threads."""
     engine = sa.create_engine(url, pool_size=THREADS)
     with SqlEventStore(engine) as store:
-        writers = [Writer(store, f"{name}.{n}", streams, planted) for n in range(THREADS)]
+        writers = [Writer(store, f"{name}.{n}", streams) for n in range(THREADS)]
         threads = [threading.Thread(target=writer.work, args=(int(appends),)) for writer in writers]
         for thread in threads:
             thread.start()

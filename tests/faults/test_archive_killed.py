@@ -2,7 +2,7 @@
 
 FACTFOLD_KILLS sets how often (5 in make faults, 50 in make faults-full), FACTFOLD_SEED when; both are printed. Each
 kill falls into an append whose rows are being written and are not committed. The checker reads the topic by another
-client; the planted fault, offsets saved before their rows, is caught in tests/integration/test_archive.py.
+client.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """T1 on the embedded road, short form: the process that runs the kiosk's view from one SQLite file is killed with -9.
 
-FACTFOLD_KILLS and FACTFOLD_SEED as in test_projection_killed.py. The planted fault stands in test_sqlite_killed.py,
-where a kill costs a second and there are many.
+FACTFOLD_KILLS and FACTFOLD_SEED as in test_projection_killed.py.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ followed by a row of a snapshot that was read before them. A twentieth of the re
 partition falls behind the others. The views are held against plain Python; then their digests, of all columns by key,
 must stay what they are, and be those of a rebuild and of the undisturbed log. They are taken when all has come again: a
 batch may end between an old deletion that is repeated and its tombstone, and then the row is gone until its later
-records are repeated too. The planted fault is a merge that does not look at positions.
+records are repeated too.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 FACTFOLD_KILLS sets how often (5 in make faults, 50 in make faults-full), FACTFOLD_SEED when, and FACTFOLD_FLIGHTS how
 many flights come between two kills; all are printed. Each kill falls into a batch that has begun; how long the next
-process took to its first batch is printed. The checker is pandas over the source tables; the planted fault shows that
-it would see progress saved apart from its effects.
+process took to its first batch is printed. The checker is pandas over the source tables.
 """
 
 from __future__ import annotations
@@ -14,12 +13,10 @@ import random
 import pytest
 import sqlalchemy as sa
 
-from projections import Environment, open_runner, rebuild, verify
+from projections import Environment
 from projections.spark.reading.kafka_source import KafkaLog
 from projections.spark.session import small_batch_session
-from projections.stores import runs
 from projections.stores.postgres import PostgresTableStore
-from sample_app.flights.source import appends, read_flights
 from sample_app.road import Road
 from tests.faults.killed_flights import KilledRuns, Traffic, assert_view_is, caught_up, road_of_its_own
 from tests.faults.published_flights import assert_topic_is_the_view, flight_views
@@ -78,28 +75,3 @@ def test_a_killed_run_goes_on_where_it_stood_and_the_view_equals_pandas(road, en
     assert_topic_is_the_view(environment)
     say(f"replay: {chosen} pytest tests/faults\n{killed.told()}")
     killed.require_resumed()
-
-
-def test_the_planted_fault_is_seen_progress_that_is_saved_before_its_effects(road, environment, monkeypatch):
-    """A mutant of the commit saves its progress in a transaction of its own; the crash then loses a batch."""
-
-    def mutant(connection, layout, run, *, start, end, mark):
-        with environment.store.transaction() as apart:
-            runs.advance(apart, run, start, end)
-        raise KeyboardInterrupt
-
-    rebuild(environment, flight_views)
-    with environment.store.transaction() as connection:
-        before = connection.scalar(sa.text("SELECT count(*) FROM flight_details"))
-    late = read_flights(FLIGHTS + 300).iloc[FLIGHTS:]
-    for batch in appends(late):
-        road.store.append_batch(batch)
-    road.wait_until_captured()
-    with monkeypatch.context() as patched, open_runner(environment, flight_views) as runner:
-        patched.setattr("projections.spark.live.incremental.commit_batch", mutant)
-        with pytest.raises(KeyboardInterrupt):
-            runner.run_once()
-    caught_up(environment, flight_views, road)
-    verdict = verify(environment, flight_views)["flight_details"]
-    assert not verdict.equal
-    assert verdict.rows == before < verdict.recomputed_rows

@@ -1,8 +1,6 @@
 """A rebuild is killed with -9, and the next one goes on from what it had committed.
 
-On the embedded road. FACTFOLD_KILLS sets at how many of four points, one after the other. The planted
-fault stands in tests/integration/test_rebuild_beside.py, the run that goes on beside in test_rebuild_serving.py: no JVM
-has to start for them.
+On the embedded road. FACTFOLD_KILLS sets at how many of four points, one after the other.
 """
 
 from __future__ import annotations

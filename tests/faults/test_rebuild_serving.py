@@ -4,8 +4,7 @@ A hundred tickets come each second. FACTFOLD_KILLS sets how many rebuilds there 
 and resumed twice. Ten readers look 10,000 times together. A killed rebuild is one whose process does nothing any more.
 
 Tickets tell their partition and their place in it. So a look tells by itself that it is partial, a partition with fewer
-tickets than its last one says there are, and by the look before it that it is empty or goes backwards. The planted
-faults: a cut-over that does not wait for the new generation, and one to a generation that is half loaded.
+tickets than its last one says there are, and by the look before it that it is empty or goes backwards.
 """
 
 from __future__ import annotations
@@ -13,21 +12,17 @@ from __future__ import annotations
 import os
 
 import pytest
-import sqlalchemy as sa
 
 from projections import open_runner, rebuild, rollback, verify
-from projections.spark.views.view_functions import view_columns
 from projections.stores.sqlite import SqliteTableStore
-from tests.integration.log_writer import PARTITIONS, LogWriter
+from tests.integration.log_writer import LogWriter
 from tests.integration.rebuild_watching import (
     Counted,
     Killed,
     Life,
-    Sightings,
     growing_group,
     killed_at,
     rows_of,
-    seen_by,
 )
 from tests.integration.tickets import Ticket
 
@@ -90,18 +85,3 @@ def test_readers_never_go_back_in_time_while_generations_are_rebuilt_switched_an
         runner.catch_up()
     assert rows_of(env) == tickets.sent
     assert verify(env, first)["ticket_rows"].equal
-
-
-def test_the_planted_fault_is_seen_a_generation_that_serves_half_loaded(env, writer, tickets):
-    """It lacks the first tickets, and shows the last of each partition; then it has none."""
-    group, reader, looks = growing_group(writer, columns=SHOWN), Sightings(), []
-    tickets.send(30)
-    rebuild(env, group)
-    (run,) = (state.run for state in env.store.states(group.name))
-    view = env.store.layout(group, run, view_columns(env.spark, group)).views["ticket_rows"].view
-    for lost in (sa.false(), view.c.customer_id < 2 * PARTITIONS, sa.true()):
-        with env.store.transaction() as connection:
-            connection.execute(sa.delete(view).where(lost))
-        reader.see(seen_by(env))
-        looks.append(reader.wrong)
-    assert looks == [(0, 0, 0), (0, PARTITIONS, 0), (1, PARTITIONS, PARTITIONS)]

@@ -24,23 +24,13 @@ HANDLED = sa.Table(
 )
 
 
-def _handled(service: str, event: Payment.Received, tx: sa.Connection) -> None:
-    tx.execute(sa.insert(HANDLED).values(service=service, amount=event.amount))
-
-
 @subscription("transfer.suspicious", group="transfer-fraud", batch=100)
 def review(event: Payment.Received, tx: sa.Connection) -> None:
     """Fraud remediation."""
-    _handled("fraud", event, tx)
+    tx.execute(sa.insert(HANDLED).values(service="fraud", amount=event.amount))
 
 
 @subscription("transfer.validated", group="transfer-shipping", batch=100)
 def ship(event: Payment.Received, tx: sa.Connection) -> None:
     """Shipping."""
-    _handled("shipping", event, tx)
-
-
-@subscription("transfer.validated", group="transfer-mutant", guarantee="at-least-once")
-def ship_without_inbox(event: Payment.Received, tx: sa.Connection) -> None:
-    """The planted fault: shipping with its inbox switched off."""
-    _handled("mutant", event, tx)
+    tx.execute(sa.insert(HANDLED).values(service="shipping", amount=event.amount))

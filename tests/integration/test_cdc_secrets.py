@@ -116,14 +116,6 @@ def with_secrets(stack: LocalStack, **changes: Any) -> ConnectClient:
     return ConnectClient(**{"url": stack.info.connect_url, "auth": ("ann", SecretStr(f"{SENTINEL}-auth")), **words})
 
 
-def test_the_search_finds_what_is_told():
-    heard = Overheard()
-    heard.fails("an error", lambda: int(f"{SENTINEL}-planted"))
-    heard.says("a header", {"Authorization": f"Basic {AUTHORIZATION}"})
-    heard.says("nobody", "nothing")
-    assert [who for who, _ in heard.leaks] == ["an error", "a header"]
-
-
 @pytest.mark.usefixtures("connect")
 def test_a_worker_that_cannot_be_asked_tells_no_secret(overheard, stack):
     secret = f"{SENTINEL}-url"

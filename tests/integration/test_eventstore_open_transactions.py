@@ -9,7 +9,7 @@ import pytest
 
 from eventstore import NO_STREAM, SqlEventStore
 from eventstore.store import FenceStatus
-from tests.fence_load import FencedReader, Meter, NaiveReader
+from tests.fence_load import FencedReader, Meter
 from tests.waiting import wait_until
 
 
@@ -22,17 +22,14 @@ def metered(database: Callable[[], str]) -> Iterator[SqlEventStore]:
 
 
 def test_events_of_an_open_transaction_are_waited_for_and_not_skipped(metered):
-    naive, fenced = NaiveReader(metered), FencedReader(metered)
+    fenced = FencedReader(metered)
     with metered.engine.connect() as slow, slow.begin():
         metered.append("meter-slow", [Meter.Read(number=1)], expected=NO_STREAM, connection=slow)
         metered.append("meter-fast", [Meter.Read(number=2)], expected=NO_STREAM)
-        naive.poll()
         fenced.poll()
         assert fenced.seen == []
-    naive.poll()
     fenced.poll()
     assert sorted(fenced.seen) == [("meter-fast", 0), ("meter-slow", 0)]
-    assert naive.seen == [("meter-fast", 0)], "the naive reader was meant to skip the slow event"
 
 
 def test_the_fence_says_what_it_hides_for_how_long_and_by_whom(metered):
@@ -86,6 +83,3 @@ def test_readers_hold_nobody_up_while_they_work(metered):
     metered.append("meter-2", [Meter.Read(number=1)], expected=NO_STREAM)
     assert [recorded.stream for recorded in metered.read_all(category="meter")][-1] == "meter-2"
     assert len(list(half_read)) == 1500
-
-
-# ---- Connections that PostgreSQL cuts in the middle of an append: nothing is lost, and nothing is appended twice
