@@ -1,9 +1,13 @@
-"""Connectors held against their source and worker; topics and event types held against what fills and reads them."""
+"""Settings, packages, connectors, topics and event types, held against what they need or what reads them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, requires, version
 from typing import Final
+
+from packaging.requirements import Requirement
 
 import cdc
 import eventstore
@@ -25,6 +29,17 @@ def settings(checked: Checked) -> Iterator[Finding]:
     """Every setting is known, and has a value of its type."""
     eventstore.Settings()
     yield green("settings", "each is known and has a value of its type")
+
+
+def versions(checked: Checked) -> Iterator[Finding]:
+    """Every package that is installed has a version that this release works with."""
+    for needed in map(Requirement, requires("factfold") or ()):
+        with suppress(PackageNotFoundError):  # of an extra that the service does not use
+            found = version(needed.name)
+            if not needed.specifier.contains(found, prereleases=True):
+                cause = f"{found} is installed, and Factfold {version('factfold')} needs {needed.specifier}"
+                yield red(f"package {needed.name}", cause, f"install {needed.name}{needed.specifier}", "package-unfit")
+    yield green("versions", f"packages looked at are those that Factfold {version('factfold')} needs")
 
 
 def connectors(checked: Checked) -> Iterator[Finding]:

@@ -14,6 +14,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
+import sqlalchemy
 
 from eventstore import NO_STREAM, Dispatcher, MasterKeys, SqlEventStore
 from eventstore.backends.sql.database import Database
@@ -252,6 +253,16 @@ def test_a_setting_with_a_wrong_value_is_red(load, store_file, monkeypatch):
     assert result.exit_code == 3
     assert "red         settings: FACTFOLD_KAFKA__SECURITY_PROTOCOL: " in result.stdout
     assert "secret-word" not in result.output
+
+
+def test_a_package_of_another_version_is_red(load, store_file, monkeypatch):
+    needed = ['sqlalchemy==1.4; extra == "x"', "absent>=1"]
+    monkeypatch.setattr("factfold.preflight.delivery.requires", lambda _: needed)
+    result = preflight(load(SERVICE, "same"), store_file)
+    found = f"red         package sqlalchemy: {sqlalchemy.__version__} is installed, and Factfold "
+    assert [line for line in result.stdout.splitlines() if line.startswith(found) and line.endswith(" needs ==1.4")]
+    assert result.exit_code == 3
+    assert "absent" not in result.stdout
 
 
 def folder_of(package):

@@ -17,14 +17,14 @@ from factfold.cli.show import Out, answer, progress
 from factfold.console.definitions import find_definitions
 from factfold.console.parts import Places
 from factfold.preflight.against import against
-from factfold.preflight.delivery import connectors, delivery, settings
+from factfold.preflight.delivery import connectors, delivery, settings, versions
 from factfold.preflight.findings import Check, Checked, Finding, Level, findings_of
 from factfold.preflight.stored import stored
 from factfold.preflight.views import views
 
 _CHECKS: Final[Mapping[str, Check]] = {
-    "settings": settings, "event store": stored, "states": against, "connectors": connectors, "delivery": delivery,
-    "views": views,
+    "settings": settings, "versions": versions, "event store": stored, "states": against, "connectors": connectors,
+    "delivery": delivery, "views": views,
 }  # fmt: skip
 
 _VERDICTS: Final = {
