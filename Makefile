@@ -78,8 +78,7 @@ faults: setup $(CLASSES) ## Servers and runners killed on purpose
 # 52 parts of 6,000 flights with three events each are nearly a million; what says nothing of its time has four hours.
 # About seven hours in all, an estimate: docs/how-to/run-the-suite.md has it by test.
 faults-full: setup $(CLASSES) ## The same at full size, for hours: FACTFOLD_KILLS=50, FACTFOLD_FLIGHTS=6000 between two of them
-	FACTFOLD_KILLS=$${FACTFOLD_KILLS:-50} FACTFOLD_FLIGHTS=$${FACTFOLD_FLIGHTS:-6000} \
-	  FACTFOLD_QUERIES=$${FACTFOLD_QUERIES:-2000} $(EXAMPLES) \
+	FACTFOLD_KILLS=$${FACTFOLD_KILLS:-50} FACTFOLD_FLIGHTS=$${FACTFOLD_FLIGHTS:-6000} $(EXAMPLES) \
 	  $(PY) -m pytest $(FAULTS) --timeout 14400 -o faulthandler_timeout=20000 $(ARGS)
 
 LOCK := $(UV) pip compile --universal --generate-hashes --no-emit-index-url --no-emit-find-links \

@@ -105,7 +105,7 @@ class BuildState:
 
     def to_json(self) -> dict[str, Any]:
         """As the runs row keeps it."""
-        return dataclasses.asdict(self) | {"first": encode_progress(self.first), "ends": encode_progress(self.ends)}
+        return vars(self) | {"first": encode_progress(self.first), "ends": encode_progress(self.ends)}
 
     @staticmethod
     def of_json(stored: Mapping[str, Any]) -> BuildState:
