@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
+
+from projections.declaring.columns import Kind
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/how-to/find-your-way.md").read_text(encoding="utf-8")
@@ -28,6 +32,23 @@ def test_bold_terms_are_those_of_the_glossary():
     terms = [term for words, _, _ in ROWS for term in re.findall(r"\*\*([^*]+)\*\*", words)]
     assert len(terms) > 50
     assert set(terms) - glossary == set()
+
+
+def tables_of_kinds() -> Iterator[tuple[str, set[str]]]:
+    """Each table in the code that is keyed by kinds of columns, with its keys."""
+    for path in sorted((ROOT / "projections").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            keys = (
+                {key.value for key in node.keys if isinstance(key, ast.Constant)} if isinstance(node, ast.Dict) else ()
+            )
+            if len(keys) > len(get_args(Kind)) // 2 and set(keys) <= {*get_args(Kind)}:
+                yield f"{path.relative_to(ROOT)}:{node.lineno}", set(keys)
+
+
+def test_every_table_of_column_kinds_has_each_kind_but_decimals_which_have_digits():
+    tables = dict(tables_of_kinds())
+    assert len(tables) > 8
+    assert {place: lacks for place, keys in tables.items() if (lacks := {*get_args(Kind)} - keys - {"decimal"})} == {}
 
 
 def test_files_named_outside_of_the_table_exist():

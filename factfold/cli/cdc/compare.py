@@ -31,7 +31,7 @@ from factfold.cli.cdc.connectors import (
     of_its_own,
     worker,
 )
-from factfold.cli.cdc.operate import app  # one app, which five modules fill in turn
+from factfold.cli.cdc.operate import app  # one app, which the modules of this folder fill
 from factfold.cli.options import Commands, argument, definition, option, setting
 from factfold.cli.running import MetricsFile, brokers_are_named, stop_on_signal
 from factfold.cli.show import Out, aligned, answer, progress

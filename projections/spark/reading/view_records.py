@@ -1,4 +1,4 @@
-"""The records of a view topic to rows, inside the JVM: JSON as `stores.json_rows` writes it, the last of each key.
+"""The records of a view topic to rows, inside the JVM: JSON as `stores.handing_over` writes it, the last of each key.
 
 Kafka's offset is a row's position: all records of a key are in one partition, in the order of the view's commits.
 """
