@@ -10,18 +10,22 @@ import ast
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from pkgutil import iter_modules
 from types import ModuleType
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import eventstore
 import projections
 from eventstore.errors import DeclarationError
 from factfold import on_demand
+
+if TYPE_CHECKING:
+    from eventstore import Aggregate, Subscription
+    from projections import ProjectionGroup
 
 Kind = Literal["projections", "branches", "subscription", "queue", "process", "aggregate"]
 KINDS: Final[tuple[Kind, ...]] = ("projections", "branches", "subscription", "queue", "process", "aggregate")
@@ -46,19 +50,51 @@ class Definition:
 
 @dataclass(frozen=True)
 class Discovery:
-    """The definitions of a package; ``failures`` are the causes of modules that cannot be imported.
+    """The definitions of packages, modules or single targets; ``failures`` are the causes of broken modules.
 
     ``scripts`` are the modules that were not imported, each with the line that would have run.
     """
 
-    package: str
-    definitions: tuple[Definition, ...]
-    failures: Mapping[str, str]
+    targets: tuple[str, ...] = ()
+    definitions: tuple[Definition, ...] = ()
+    failures: Mapping[str, str] = field(default_factory=dict)
     scripts: Mapping[str, int] = field(default_factory=dict)
 
     def of(self, *kinds: Kind) -> tuple[Definition, ...]:
         """Return the definitions of some kinds."""
         return tuple(one for one in self.definitions if one.kind in kinds)
+
+    def group(self, name: str) -> tuple[str, ProjectionGroup] | None:
+        """Return the target and the definition of a projection group, None for one that is not declared here."""
+        return next(((target, one) for target, one in self.groups.items() if one.name == name), None)
+
+    @cached_property
+    def groups(self) -> dict[str, ProjectionGroup]:
+        """The projection groups by their targets."""
+        return self._values("projections")
+
+    @cached_property
+    def branches(self) -> dict[str, on_demand.Branches]:
+        """The definitions of branches by their targets."""
+        return self._values("branches")
+
+    @cached_property
+    def subscriptions(self) -> dict[str, Subscription[..., Any]]:
+        """The subscriptions and queues by their targets."""
+        return self._values("subscription", "queue")
+
+    @cached_property
+    def processes(self) -> dict[str, type[on_demand.Process]]:
+        """The processes by their targets."""
+        return self._values("process")
+
+    @cached_property
+    def aggregates(self) -> dict[str, type[Aggregate]]:
+        """The aggregates by their targets."""
+        return self._values("aggregate")
+
+    def _values(self, *kinds: Kind) -> dict[str, Any]:
+        return {one.target: one.value for one in self.of(*kinds)}
 
 
 def discovered(package: str) -> Discovery:
@@ -80,7 +116,7 @@ def discovered(package: str) -> Discovery:
             if kind is not None and (id(value) not in definitions or _is_home(module, name)):
                 definitions[id(value)] = Definition(kind, f"{module.__name__}:{name}", value)
     ordered = sorted(definitions.values(), key=lambda one: (KINDS.index(one.kind), one.target))
-    return Discovery(package, tuple(ordered), failures, scripts)
+    return Discovery((package,), tuple(ordered), failures, scripts)
 
 
 def service_packages(folder: Path) -> list[str]:

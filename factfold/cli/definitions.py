@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
 from difflib import get_close_matches
 from importlib import import_module
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import eventstore
 from eventstore.errors import DeclarationError, FactfoldError
 from eventstore.extras import MissingExtra, explained
-from factfold.discovery import Kind, discovered, service_packages
+from factfold.discovery import Definition, Discovery, Kind, discovered, kind_of, service_packages
 
 if TYPE_CHECKING:
     from eventstore import Aggregate
@@ -159,6 +159,41 @@ def _refused(
 
 def _names_of(module: ModuleType, is_meant: Callable[[Any], bool]) -> list[str]:
     return sorted(name for name, value in vars(module).items() if is_meant(value) and not name.startswith("_"))
+
+
+def find_definitions(targets: Sequence[str]) -> Discovery:
+    """Import what targets name and collect its definitions, each once; an aggregate without events is none.
+
+    A package stands for all of its modules. A module inside of it that cannot be imported is a failure of the result.
+
+    Raises:
+        DeclarationError: If a target names nothing, or a named module cannot be imported.
+    """
+    named = {"what": "package, module or definition", "example": "shop"}
+    definitions: dict[int, Definition] = {}
+    failures: dict[str, str] = {}
+    for target in targets:
+        module, _, name = target.partition(":")
+        if name:
+            found = Discovery(definitions=(_defined(target, module, load_definition(target, object, **named)),))
+        else:
+            load_module(target, module, **named)  # whose error says what is wrong with the target
+            found = discovered(module)
+        failures |= found.failures
+        for one in found.definitions:
+            if one.kind != "aggregate" or one.value.event_types:
+                definitions.setdefault(id(one.value), one)
+    return Discovery(tuple(targets), tuple(definitions.values()), failures)
+
+
+def _defined(target: str, module: str, value: object) -> Definition:
+    if (kind := kind_of(value, module)) is not None:
+        return Definition(kind, target, value)
+    raise DeclarationError(
+        f"{target!r} is a {type(value).__name__}, and no definition of a service",
+        remedy="name a group, branches, a subscription, a process, an aggregate, or their package: shop",
+        place=target,
+    )
 
 
 def completes(*kinds: Kind) -> Callable[[str], list[str]]:

@@ -25,9 +25,9 @@ from factfold import on_demand
 from factfold.cli.cdc.connectors import maybe_database
 from factfold.cli.events.store import existing_store
 from factfold.cli.views.projections import open_log, opened_views
-from factfold.console.definitions import Definitions
 from factfold.console.jobs import Jobs
 from factfold.console.parts import NOT_YET, Part, Places, Reader, Trend, Trends
+from factfold.discovery import Discovery
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -75,7 +75,7 @@ _CONNECT_SECONDS: Final = 2.0  # a worker that answers at all answers a status w
 class Clients(Closing):
     """Opens each client when it is first needed, and holds it. Raises FactfoldError without an address."""
 
-    def __init__(self, places: Places, definitions: Definitions) -> None:
+    def __init__(self, places: Places, definitions: Discovery) -> None:
         self.places, self.definitions = places, definitions
         self._opened = ExitStack()
         self._held: dict[str, Any] = {}
@@ -205,13 +205,13 @@ class Sources(Closing):
     def __init__(
         self,
         places: Places,
-        definitions: Definitions | None = None,
+        definitions: Discovery | None = None,
         *,
         every: float = 2.0,
         patience: float = 0.2,
     ) -> None:
         import_for_readings()
-        self.clients = Clients(places, definitions or Definitions())
+        self.clients = Clients(places, definitions or Discovery())
         self.jobs = Jobs(places)
         self.patience = patience
         self._every = every
@@ -220,7 +220,7 @@ class Sources(Closing):
         self._lock = Lock()
 
     @property
-    def definitions(self) -> Definitions:
+    def definitions(self) -> Discovery:
         """What the service declares."""
         return self.clients.definitions
 
@@ -263,7 +263,7 @@ class Look:
     sources: Sources
     deadline: float
     pending: list[Reading[Any]] = field(default_factory=list)
-    definitions: Definitions = field(init=False)
+    definitions: Discovery = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "definitions", self.sources.definitions)

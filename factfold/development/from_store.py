@@ -37,7 +37,7 @@ def source_of(store: SqlEventStore, discovery: Discovery, subscription: Subscrip
         if topic in (category, store.topics_of([category])[category]):
             return StoreSource(store, subscription, category=category)
     raise DeclarationError(
-        f"topic {topic!r} of {subscription.name} is of no aggregate and no branches of package {discovery.package}",
+        f"topic {topic!r} of {subscription.name} is of no aggregate and no branches of package {discovery.targets[0]}",
         remedy="run it with Kafka, or subscribe to a topic of this service",
         place=subscription.name,
     )

@@ -102,7 +102,7 @@ def _embedded(discovery: Discovery) -> Iterator[Part | LeftOut]:
         if reason:
             yield LeftOut(one.target, one.kind, reason)
         else:
-            command = (*_PYTHON, "factfold.development.from_store", discovery.package, one.target)
+            command = (*_PYTHON, "factfold.development.from_store", discovery.targets[0], one.target)
             yield Part(one.target, one.kind, command)
 
 

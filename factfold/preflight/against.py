@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from eventstore.errors import DeclarationError
 from factfold import on_demand
+from factfold.cli.definitions import find_definitions
 from factfold.cli.events.store import existing_store
 from factfold.cli.show import as_json, ended
-from factfold.console.definitions import find_definitions
 from factfold.preflight.findings import Checked, Finding, green, red, unknown, yellow
 
 if TYPE_CHECKING:
@@ -142,8 +142,8 @@ def write_states(targets: Sequence[str], most: Mapping[str, int], output: Path, 
     """
     definitions = find_definitions(targets)
     kinds = {kind.category: kind for kind in definitions.aggregates.values()}
-    for problem in definitions.problems:
-        raise DeclarationError(problem.cause, remedy="correct it")
+    for module, cause in definitions.failures.items():
+        raise DeclarationError(f"module {module} cannot be imported: {cause}", remedy="correct it")
     for name in sorted({target.partition(":")[0] for target in targets} | {kind.__module__ for kind in kinds.values()}):
         file = getattr(sys.modules[name], "__file__", None)
         if within and file and not Path(file).resolve().is_relative_to(within.resolve()):

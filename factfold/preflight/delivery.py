@@ -15,7 +15,8 @@ from cdc.findings import Severity
 from factfold import on_demand
 from factfold.cli.cdc.connectors import PATIENCE, declared, maybe_database, of_its_own, worker
 from factfold.cli.events.store import store_standing
-from factfold.console.definitions import Definitions, readers_of, topics_of
+from factfold.console.definitions import readers_of, topics_of
+from factfold.discovery import Discovery
 from factfold.preflight.findings import Checked, Finding, green, red, unknown, yellow
 
 # The sides of connectors. A finding of `diagnose_connector` that has such a name says that the side did not answer.
@@ -88,7 +89,7 @@ def delivery(checked: Checked) -> Iterator[Finding]:
     yield from _unfilled(checked, set().union(*comes_by.values(), *(one.filled for one in definitions.groups.values())))
 
 
-def _unhandled(definitions: Definitions, topics: Mapping[str, str]) -> Iterator[Finding]:
+def _unhandled(definitions: Discovery, topics: Mapping[str, str]) -> Iterator[Finding]:
     """Event types that nothing reads, of aggregates of which others are read."""
     cause = "no view, subscription or process reads it, and other events of its aggregate are read"
     for aggregate in definitions.aggregates.values():
@@ -98,7 +99,7 @@ def _unhandled(definitions: Definitions, topics: Mapping[str, str]) -> Iterator[
             yield yellow(f"event type {name}", cause, "handle it where it counts", "type-not-handled")
 
 
-def _unread(definitions: Definitions) -> Iterator[Finding]:
+def _unread(definitions: Discovery) -> Iterator[Finding]:
     """Branches that nothing reads, of a topic of which others are read."""
     cause = "nothing here reads it, and other branches of the topic are read"
     for branches in definitions.branches.values():
@@ -110,7 +111,7 @@ def _unread(definitions: Definitions) -> Iterator[Finding]:
                 yield yellow(f"topic {own[name]}", cause, "subscribe to it, or leave the branch out", "branch-unread")
 
 
-def _unproduced(definitions: Definitions, comes_by: Mapping[str, set[str]]) -> Iterator[Finding]:
+def _unproduced(definitions: Discovery, comes_by: Mapping[str, set[str]]) -> Iterator[Finding]:
     """Types that a handler takes, and that come by none of its topics."""
     for one in definitions.subscriptions.values():
         for name in one.signature.types or ():

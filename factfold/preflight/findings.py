@@ -14,8 +14,8 @@ from eventstore.errors import FactfoldError, InvalidSettings
 from factfold import on_demand
 from factfold.cli.events.store import existing_store
 from factfold.cli.show import Tell
-from factfold.console.definitions import Definitions
 from factfold.console.parts import Places
+from factfold.discovery import Discovery
 from factfold.stack import spark_jars
 from factfold.stack.java import require_java
 
@@ -77,7 +77,7 @@ class Checked:
     code.
     """
 
-    definitions: Definitions
+    definitions: Discovery
     places: Places
     opened: ExitStack
     sample: int | None = None
@@ -114,12 +114,13 @@ def findings_of(checked: Checked, checks: Mapping[str, Check]) -> Iterator[Findi
 
     A check is red that cannot reach what was named, or in which the code of the service raises.
     """
-    for problem in checked.definitions.problems:
-        yield red(f"module {problem.place}", problem.cause.partition("\n")[0], "correct it", "module-broken")
-    if checked.definitions.problems:
+    for module, cause in checked.definitions.failures.items():
+        first = f"module {module} cannot be imported: {cause}".partition("\n")[0]
+        yield red(f"module {module}", first, "correct it", "module-broken")
+    if checked.definitions.failures:
         yield unknown("all else", "the code cannot be imported", "correct it, and check again")
         return
-    yield green("code", f"{checked.definitions.count} definitions can be imported")
+    yield green("code", f"{len(checked.definitions.definitions)} definitions can be imported")
     for name, check in checks.items():
         try:
             yield from check(checked)

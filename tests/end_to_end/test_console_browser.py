@@ -17,7 +17,7 @@ from eventstore.backends.sql.database import Database
 from eventstore.processes.engine import ProcessEngine
 from eventstore.scheduling import Schedule
 from eventstore.store import Metadata
-from factfold.console.definitions import find_definitions
+from factfold.cli.definitions import find_definitions
 from factfold.console.parts import Places
 from factfold.console.server import Server
 from factfold.console.sources import Sources

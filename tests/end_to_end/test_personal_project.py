@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from eventstore import Dispatcher, SqlEventStore
-from factfold.console.definitions import find_definitions
+from factfold.cli.definitions import find_definitions
 from factfold.console.parts import Places
 from factfold.console.sources import Sources
 from factfold.scaffolding import create_project

@@ -17,9 +17,9 @@ from eventstore.kafka.admin import ensure_topics
 from eventstore.kafka.groups import group_offsets
 from eventstore.relay import Relay
 from eventstore.topics import TopicSpec, partition_of
-from factfold.console.definitions import Definitions
 from factfold.console.parts import Places
 from factfold.console.sources import Sources
+from factfold.discovery import Definition, Discovery
 from projections import ProjectionGroup, Table, branches, field, on, sql_view
 from projections.declaring.columns import ColumnType
 from projections.stores.postgres import PostgresTableStore
@@ -55,7 +55,7 @@ def served(stack, connect, database, monkeypatch, connectors_go):
     store.close()
 
 
-def _definitions(topic: str) -> Definitions:
+def _definitions(topic: str) -> Discovery:
     crates = Table.from_events(Crate, key="crate_id", columns={"grams": on(Crate.Filled).take("grams")}, topic=topic)
     heavy = sql_view("heavy", "SELECT crate_id, grams FROM crates", tables={"crates": crates}, key="crate_id")
     routed = branches(Crate, {"heavy": field("grams") > 100}, otherwise="light", topic=topic)
@@ -63,10 +63,12 @@ def _definitions(topic: str) -> Definitions:
     @subscription(topic, group=f"loading-{uuid.uuid4().hex[:8]}")
     def load(event: Crate.Filled) -> None: ...
 
-    return Definitions(
-        groups={"depot:group": ProjectionGroup("depot", [heavy])}, branches={"depot:routed": routed},
-        subscriptions={"depot:load": load}, aggregates={"depot:Crate": Crate},
-    )  # fmt: skip
+    return Discovery(definitions=(
+        Definition("projections", "depot:group", ProjectionGroup("depot", [heavy])),
+        Definition("branches", "depot:routed", routed),
+        Definition("subscription", "depot:load", load),
+        Definition("aggregate", "depot:Crate", Crate),
+    ))  # fmt: skip
 
 
 def _serve(url: str, group: ProjectionGroup, topic: str) -> None:
@@ -127,7 +129,9 @@ class Depot:
             raise ValueError(f"crate of {event.grams} g is broken")
 
         self.topic, self.load, self.break_ = topic, load, break_
-        declared = Definitions(subscriptions={"depot:load": load, "depot:break": break_})
+        declared = Discovery(definitions=(
+            Definition("subscription", "depot:load", load), Definition("subscription", "depot:break", break_),
+        ))  # fmt: skip
         places = Places(store_url=store_url, kafka=True)
         self.sources = Sources(places, declared, every=0.0, patience=60.0)
         self.browser = Browser(self.sources)

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from factfold.console.definitions import find_definitions
+from factfold.cli.definitions import find_definitions
 from factfold.console.parts import Places
 from factfold.preflight.delivery import delivery
 from factfold.preflight.findings import Checked, findings_of

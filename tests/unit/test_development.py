@@ -159,7 +159,7 @@ def test_a_setting_that_is_missing_is_named(service):
 
 
 def test_a_module_that_fails_is_a_part_that_does_not_run(service):
-    found = Discovery("shop", (), {"shop.broken": "ImportError: no"})
+    found = Discovery(("shop",), (), {"shop.broken": "ImportError: no"})
     assert parts_of(found, SQLITE) == [LeftOut("shop.broken", "module", "ImportError: no")]
 
 
@@ -178,7 +178,7 @@ def service():
         Definition("process", "shop.processes:Pay", None),
         Definition("process", "shop.processes:Ship", None),
     ]
-    return Discovery("shop", tuple(definitions), {})
+    return Discovery(("shop",), tuple(definitions))
 
 
 def test_a_topic_of_no_aggregate_of_the_service_is_refused():
@@ -188,7 +188,7 @@ def test_a_topic_of_no_aggregate_of_the_service_is_refused():
     with closing(SqlEventStore("sqlite://")) as store:
         store.create_tables()
         with pytest.raises(DeclarationError, match="is of no aggregate and no branches"):
-            source_of(store, Discovery("shop", (), {}), book)
+            source_of(store, Discovery(("shop",)), book)
 
 
 # Supervising

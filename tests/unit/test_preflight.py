@@ -21,8 +21,9 @@ from eventstore.backends.sql.database import Database
 from eventstore.backends.sql.models import NEWEST
 from eventstore.processes.engine import ProcessEngine
 from eventstore.snapshots import Snapshots
-from factfold.console.definitions import Definitions, find_definitions
+from factfold.cli.definitions import find_definitions
 from factfold.console.parts import Places
+from factfold.discovery import Discovery
 from factfold.preflight.against import against
 from factfold.preflight.findings import Checked, findings_of, green
 from tests.commands import factfold
@@ -318,7 +319,7 @@ def test_code_that_is_elsewhere_or_does_not_import_is_not_compared(load, store_f
     for name, cause in ((present, f"it has no module {present}: that of "), ("shelf_broken", "ValueError: gone")):
         monkeypatch.setenv("PYTHONPATH", f"{folder_of(present)}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
         checked = Checked(
-            Definitions(targets=(name,)), Places(store_url=f"sqlite:///{store_file}"), ExitStack(), against="HEAD"
+            Discovery(targets=(name,)), Places(store_url=f"sqlite:///{store_file}"), ExitStack(), against="HEAD"
         )
         with checked.opened:
             (finding,) = against(checked)

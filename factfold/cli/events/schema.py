@@ -14,7 +14,7 @@ from eventstore import Aggregate
 from eventstore.errors import DeclarationError
 from eventstore.schema_check import check_schemas, read_schemas, write_schemas
 from factfold import on_demand
-from factfold.cli.definitions import load_aggregate, load_definition, load_module
+from factfold.cli.definitions import find_definitions, load_aggregate
 from factfold.cli.events.store import MaybeStore, Source, existing_store
 from factfold.cli.options import Commands, chosen_by, definition, option, setting
 from factfold.cli.show import Out, answer, echo
@@ -183,39 +183,13 @@ def asyncapi(
 
 
 def _service(targets: list[str], own: Mapping[str, Any]) -> on_demand.Service:
-    definitions = [one for target in targets for one in _declared(target)]
+    found = find_definitions(targets)
     return on_demand.Service(
-        aggregates=[one for one in definitions if isinstance(one, type) and issubclass(one, Aggregate)],
-        subscriptions=[one for one in definitions if isinstance(one, eventstore.Subscription)],
-        routed=[_routed(one) for one in definitions if isinstance(one, on_demand.Branches)],
+        aggregates=list(found.aggregates.values()),
+        subscriptions=list(found.subscriptions.values()),
+        routed=[_routed(one) for one in found.branches.values()],
         **own,
     )
-
-
-def _declared(target: str) -> Iterator[Any]:
-    """What a target names: one definition, or each that a module has under a name."""
-    named = {"what": "definition", "example": "shop.orders:Order"}
-    if ":" in target:
-        definition = load_definition(target, object, **named)
-        if not _is_described(definition):
-            raise DeclarationError(
-                f"{target!r} is a {type(definition).__name__}", remedy="name an aggregate, a subscription or branches"
-            )
-        yield definition
-        return
-    seen: set[int] = set()
-    for definition in vars(load_module(target, target, **named)).values():
-        if _is_described(definition) and id(definition) not in seen:
-            seen.add(id(definition))
-            yield definition
-
-
-def _is_described(definition: object) -> bool:
-    if isinstance(definition, type):
-        return (
-            issubclass(definition, Aggregate) and definition is not on_demand.Process and bool(definition.event_types)
-        )
-    return isinstance(definition, eventstore.Subscription | on_demand.Branches)
 
 
 def _routed(branches: Any) -> on_demand.Routed:

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from eventstore.errors import DeclarationError, KeysMissing
 from factfold import on_demand
-from factfold.cli.definitions import complete_package
+from factfold.cli.definitions import complete_package, find_definitions
 from factfold.cli.events.entries import parse_moment
 from factfold.cli.events.store import Store
 from factfold.cli.keys import NamedKeys
 from factfold.cli.options import Commands, argument, option
 from factfold.cli.show import Out, answer, as_line, progress
-from factfold.console.definitions import find_definitions
 from factfold.discovery import service_packages
 
 if TYPE_CHECKING:
@@ -75,7 +74,7 @@ def _chosen(targets: list[str], categories: list[str]) -> list[type[Aggregate]]:
     definitions = find_definitions(targets)
     known = {kind.category: kind for kind in definitions.aggregates.values()}
     if missing := [name for name in categories if name not in known] or ([] if known else ["any category"]):
-        broken = "".join(f", and {one.place} cannot be imported: {one.cause}" for one in definitions.problems)
+        broken = "".join(f", and {one} cannot be imported: {cause}" for one, cause in definitions.failures.items())
         raise DeclarationError(
             f"no aggregate of {missing[0]} is declared in {', '.join(targets) or 'this folder'}{broken}",
             remedy=f"name one of {', '.join(known)}" if known else "name the package of the service",

@@ -96,7 +96,7 @@ def up(
     left_out = [one for one in planned if isinstance(one, LeftOut)]
     has_screen = sys.stdout.isatty() and not as_json
     lines = Lines(as_json=as_json, has_screen=has_screen)
-    if prepared := prepare_new_store(service.package, os.environ, prepare):
+    if prepared := prepare_new_store(service.targets[0], os.environ, prepare):
         lines.prepared(prepared)
     supervisor = Supervisor(parts, logs, limit=restarts, on_state=lines.on_state, on_line=lines.on_line)
     with ExitStack() as opened:
@@ -117,10 +117,10 @@ def _service(package: str | None) -> Discovery:
     ]
     if len(packages) == 1:
         return packages[0]
-    several = ", ".join(one.package for one in packages)
+    several = ", ".join(one.targets[0] for one in packages)
     raise DeclarationError(
         f"several packages have definitions: {several}" if packages else _nothing(names),
-        remedy=f"name one of them: factfold up {packages[0].package}" if packages else "name the service's package",
+        remedy=f"name one of them: factfold up {packages[0].targets[0]}" if packages else "name the service's package",
     )
 
 

@@ -9,12 +9,11 @@ from contextlib import ExitStack, redirect_stdout
 from typing import Annotated, Final
 
 from factfold.cli.cdc.connectors import Sides
-from factfold.cli.definitions import complete_package
+from factfold.cli.definitions import complete_package, find_definitions
 from factfold.cli.events.store import MaybeStore
 from factfold.cli.options import argument, option, setting
 from factfold.cli.running import brokers_are_named
 from factfold.cli.show import Out, answer, progress
-from factfold.console.definitions import find_definitions
 from factfold.console.parts import Places
 from factfold.preflight.against import against
 from factfold.preflight.delivery import connectors, delivery, settings, versions

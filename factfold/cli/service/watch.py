@@ -17,14 +17,13 @@ import eventstore
 from eventstore.extras import require_extra
 from factfold import on_demand
 from factfold.cli.cdc.connectors import Sides
-from factfold.cli.definitions import complete_package
+from factfold.cli.definitions import complete_package, find_definitions
 from factfold.cli.events.store import MaybeStore, existing_store
 from factfold.cli.events.subscriptions import Database as InboxUrl
 from factfold.cli.options import Commands, argument, option, setting
 from factfold.cli.running import LOCAL, MetricsHost, MetricsPort, brokers_are_named, log_to_stderr, stop_on_signal
 from factfold.cli.show import Out, echo
 from factfold.cli.views.projections import log_of, opened_views
-from factfold.console.definitions import find_definitions
 from factfold.console.parts import Places
 from factfold.console.sources import Sources
 from factfold.scaffolding import write_monitoring

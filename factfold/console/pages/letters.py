@@ -27,7 +27,7 @@ from factfold.console.sources import Clients, Look, Reading, Sources
 if TYPE_CHECKING:
     from eventstore.deadletters import Letters
     from eventstore.deadletters.letters import Cause, Letter, Settled
-    from factfold.console.definitions import Definitions
+    from factfold.discovery import Discovery
 
 LETTERS_READ: Final = 5_000
 ACTIONS_SHOWN: Final = 20
@@ -112,7 +112,7 @@ def _topics(clients: Clients) -> Homes:
     return Homes(homes, tuple(sorted(letters - {home.letters_topic for home in homes})))
 
 
-def _declared(definitions: Definitions, existing: Collection[str]) -> Iterator[Home]:
+def _declared(definitions: Discovery, existing: Collection[str]) -> Iterator[Home]:
     """The homes in topics that definitions would have."""
     for subscription in definitions.subscriptions.values():
         yield from (Home("topic", topic, subscription.group) for topic in subscription.chosen(existing))

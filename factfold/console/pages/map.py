@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Final, Literal
 
-from factfold.console.definitions import Definitions, topics_of
+from factfold.console.definitions import topics_of
 from factfold.console.page import Page, Query
 from factfold.console.pages.connectors import CONNECTORS, ConnectorState
 from factfold.console.pages.overview import Watched, overview
@@ -26,6 +26,7 @@ from factfold.console.pages.subscriptions import SUBSCRIPTIONS, SubscriptionStat
 from factfold.console.parts import Problem
 from factfold.console.rendering import HEIGHT, WIDTH, Drawing, draw
 from factfold.console.sources import Look
+from factfold.discovery import Discovery
 from projections.declaring.group import ProjectionGroup
 from projections.declaring.views import View, ViewTable
 
@@ -107,7 +108,7 @@ def _above(node: str, before: Mapping[str, list[Edge]]) -> set[str]:
     return known
 
 
-def add_aggregates(graph: Graph, definitions: Definitions, topics: Mapping[str, str]) -> None:
+def add_aggregates(graph: Graph, definitions: Discovery, topics: Mapping[str, str]) -> None:
     """Aggregates fill the topics of their categories, as the store names them."""
     for aggregate in definitions.aggregates.values():
         category = aggregate.category
@@ -129,7 +130,7 @@ def _captured_topics(one: ConnectorState) -> Iterator[str]:
     return (f"{one.topic_prefix}.{name}" for name in names if one.topic_prefix)
 
 
-def add_groups(graph: Graph, definitions: Definitions, groups: Iterable[GroupState]) -> None:
+def add_groups(graph: Graph, definitions: Discovery, groups: Iterable[GroupState]) -> None:
     """Groups read topics into tables, and tables into views."""
     for state in groups:
         declared_group = definitions.group(state.name)
@@ -198,7 +199,7 @@ def add_subscriptions(graph: Graph, subscriptions: Iterable[SubscriptionState]) 
             graph.edge(graph.node("topic", topic), node, records=records, seconds=seconds if records else None)
 
 
-def add_processes(graph: Graph, definitions: Definitions, topics: Mapping[str, str]) -> None:
+def add_processes(graph: Graph, definitions: Discovery, topics: Mapping[str, str]) -> None:
     """Processes read the topics of their events; the commands that they send are not drawn, they would lead back."""
     for process in definitions.processes.values():
         node = graph.node("process", process.category, page="subscriptions", query={"process": process.category})

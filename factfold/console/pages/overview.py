@@ -97,7 +97,11 @@ def overview(look: Look, query: Query) -> Overview:
             empty.append(Empty(kind, Problem(f"there is no {kind}", command)))
     watched.sort(key=lambda one: (_ORDER.index(one.health), -(one.seconds or 0.0), one.kind, one.name))
     charts = figures(look, query.get("kind", ""), query.get("name", ""))
-    return Overview(tuple(watched), tuple(empty), tuple(look.definitions.problems), charts)
+    problems = (
+        Problem(f"module {module} cannot be imported: {cause}", "correct it, then restart the console", module)
+        for module, cause in look.definitions.failures.items()
+    )
+    return Overview(tuple(watched), tuple(empty), tuple(problems), charts)
 
 
 def _groups(look: Look, groups: Iterable[GroupState]) -> Iterator[Watched]:

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from eventstore.errors import NotFound
 from eventstore.schema_check import check_schemas
-from factfold.console.definitions import Definitions, ReadBy, readers_of, topics_of
+from factfold.console.definitions import ReadBy, readers_of, topics_of
 from factfold.console.page import Page, Query
 from factfold.console.pages.standing import SCHEMAS, STORE
 from factfold.console.parts import Problem
 from factfold.console.sources import Look
+from factfold.discovery import Discovery
 
 if TYPE_CHECKING:
     from eventstore.schema_check import SchemaCheck
@@ -98,16 +99,16 @@ def schemas(look: Look, query: Query) -> Schemas:
     return Schemas(lines, _detail(definitions, topics, by_name, check, query.get("type")), new, part.problem)
 
 
-def _declared_schemas(definitions: Definitions) -> list[RegisteredSchema]:
+def _declared_schemas(definitions: Discovery) -> list[RegisteredSchema]:
     return [kind.registered for one in definitions.aggregates.values() for kind in one.event_types.values()]
 
 
-def _check(definitions: Definitions, stored: Sequence[RegisteredSchema]) -> SchemaCheck:
+def _check(definitions: Discovery, stored: Sequence[RegisteredSchema]) -> SchemaCheck:
     return check_schemas([*definitions.aggregates.values(), *definitions.processes.values()], stored)
 
 
 def _line(
-    definitions: Definitions,
+    definitions: Discovery,
     topics: Mapping[str, str],
     name: str,
     schemas: Sequence[RegisteredSchema],
@@ -119,7 +120,7 @@ def _line(
 
 
 def _detail(
-    definitions: Definitions,
+    definitions: Discovery,
     topics: Mapping[str, str],
     by_name: Mapping[str, list[RegisteredSchema]],
     check: SchemaCheck,

@@ -20,7 +20,7 @@ from factfold.console.sources import Clients, Reading
 
 if TYPE_CHECKING:
     from eventstore.schema_registry import RegisteredSchema
-    from factfold.console.definitions import Definitions
+    from factfold.discovery import Discovery
     from projections import ProjectionGroup
     from projections.declaring.branches import Branches
 
@@ -59,7 +59,7 @@ def read_groups(clients: Clients) -> tuple[GroupState, ...]:
     return tuple(_state(clients, name, [row for row in rows if row["group"] == name]) for name in sorted(names))
 
 
-def declared_groups(definitions: Definitions) -> tuple[GroupState, ...]:
+def declared_groups(definitions: Discovery) -> tuple[GroupState, ...]:
     """Return the groups as they are declared, where no database answers."""
     return tuple(
         GroupState(group.name, target, tuple(view.name for view in group.views), ())

@@ -9,8 +9,8 @@ import pytest
 from selectolax.lexbor import LexborHTMLParser as HTMLParser
 from starlette.testclient import TestClient
 
+from factfold.cli.definitions import find_definitions
 from factfold.console.app import application
-from factfold.console.definitions import find_definitions
 from factfold.console.parts import Places
 from factfold.console.security import Access
 from factfold.console.sources import Sources

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from eventstore import ANY, SqlEventStore
 from eventstore.store import StreamAppend
-from factfold.console.definitions import Definitions
+from factfold.discovery import Definition, Discovery
 from projections import ProjectionGroup, view
 from projections.declaring.columns import ColumnType
 from projections.stores import runs
@@ -28,16 +28,17 @@ def _view_of(number: int):
     return view(key="order_id")(shown)
 
 
-def definitions() -> Definitions:
+def definitions() -> Discovery:
     """What the large service declares."""
     groups = [ProjectionGroup(f"group_{number}", [_view_of(number)]) for number in range(VIEWS)]
-    return Definitions(
-        groups={f"large:{group.name}": group for group in groups}, subscriptions={"large:review": review},
-        processes={"large:Payment": Payment}, aggregates={"large:Order": Order},
-    )  # fmt: skip
+    others = {"subscription": review, "process": Payment, "aggregate": Order}
+    return Discovery(definitions=(
+        *(Definition("projections", f"large:{group.name}", group) for group in groups),
+        *(Definition(kind, f"large:{kind}", value) for kind, value in others.items()),
+    ))  # fmt: skip
 
 
-def fill(path: Path, declared: Definitions) -> None:
+def fill(path: Path, declared: Discovery) -> None:
     """Streams of ten events each, and one serving generation of each group."""
     with SqlEventStore(f"sqlite:///{path}") as store:
         store.create_tables()

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from eventstore.errors import DeclarationError
-from factfold.console.definitions import find_definitions
+from factfold.cli.definitions import find_definitions
 from tests.commands import factfold
 from tests.unit.console import teashop
 from tests.unit.console.conftest import TEASHOP
@@ -90,11 +90,12 @@ def test_a_module_stands_for_everything_that_it_declares():
 
 
 def test_one_definition_stands_for_itself():
-    assert find_definitions([f"{TEASHOP}:review"]).count == 1
+    assert [one.target for one in find_definitions([f"{TEASHOP}:review"]).definitions] == [f"{TEASHOP}:review"]
 
 
 def test_what_two_targets_name_is_found_once():
-    assert find_definitions([TEASHOP, f"{TEASHOP}:group", TEASHOP]).count == find_definitions([TEASHOP]).count
+    twice = find_definitions([TEASHOP, f"{TEASHOP}:group", TEASHOP])
+    assert twice.definitions == find_definitions([TEASHOP]).definitions
 
 
 @pytest.fixture
@@ -115,8 +116,8 @@ def package(tmp_path, monkeypatch):
 def test_a_package_stands_for_its_modules_and_a_broken_one_is_a_problem(package):
     found = find_definitions([package])
     assert set(found.subscriptions) == {"kiosk.inner.ships:review"}
-    (problem,) = found.problems
-    assert (problem.place, "nothing_of_the_kind" in problem.cause) == ("kiosk.broken", True)
+    ((module, cause),) = found.failures.items()
+    assert (module, "nothing_of_the_kind" in cause) == ("kiosk.broken", True)
 
 
 def test_a_broken_module_that_is_named_ends_the_command(package):

@@ -7,11 +7,11 @@ import pytest
 from cdc.source.catalogue import ReplicationSlot
 from eventstore.errors import FactfoldError
 from factfold.console import parts
-from factfold.console.definitions import Definitions
 from factfold.console.pages import connectors as page_module
 from factfold.console.pages import overview
 from factfold.console.parts import Places
 from factfold.console.sources import Reading, Sources
+from factfold.discovery import Discovery
 from tests.unit.console.conftest import Browser, cells
 from tests.unit.console.stub_connect import StubConnect, connect_worker
 
@@ -27,7 +27,7 @@ def stub():
 @pytest.fixture
 def sources(stub):
     with connect_worker(stub) as url:
-        opened = Sources(Places(connect_url=url), Definitions(), every=0.0, patience=30.0)
+        opened = Sources(Places(connect_url=url), Discovery(), every=0.0, patience=30.0)
         yield opened
         opened.close()
 

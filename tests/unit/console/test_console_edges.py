@@ -16,16 +16,17 @@ from starlette.testclient import TestClient
 import projections
 from eventstore import NO_STREAM, Aggregate, MasterKeys, SqlEventStore, event
 from factfold import on_demand
+from factfold.cli.definitions import find_definitions
 from factfold.cli.views import past as cli_past
 from factfold.cli.views import projections as cli_projections
 from factfold.console import jobs as jobs_module
 from factfold.console.app import application
-from factfold.console.definitions import Definitions, find_definitions
 from factfold.console.jobs import Jobs
 from factfold.console.page import Action, Page
 from factfold.console.pages.overview import overview
 from factfold.console.parts import Places
 from factfold.console.sources import Sources
+from factfold.discovery import Definition, Discovery
 from projections import ProjectionGroup, Table, ViewVerdict, on, sql_view
 from projections.declaring.columns import ColumnType
 from projections.declaring.group import ERASURES
@@ -81,7 +82,7 @@ VIEW = "/view?group=club&view=members"
 
 
 def test_the_personal_columns_of_a_view_are_masked_and_no_others(club):
-    with opened(club, Definitions(groups={"club:group": MEMBERS})) as sources:
+    with opened(club, Discovery(definitions=(Definition("projections", "club:group", MEMBERS),))) as sources:
         browser = Browser(sources)
         page = browser.page(f"{VIEW}&key.person_id=p1")
         assert cells(page, "#rows")[0][:3] == ["p1", "***", "NO"]
@@ -108,7 +109,7 @@ def test_what_an_older_definition_marked_as_personal_is_masked_until_a_rebuild(c
     later = ProjectionGroup(
         "club", [sql_view("members", "SELECT person_id, name, country FROM people", tables=tables, key="person_id")]
     )
-    with opened(club, Definitions(groups={"club:group": later})) as sources:
+    with opened(club, Discovery(definitions=(Definition("projections", "club:group", later),))) as sources:
         browser = Browser(sources)
         page = browser.page(f"{VIEW}&key.person_id=p1")
         assert cells(page, "#rows")[0][:3] == ["p1", "***", country]
@@ -118,14 +119,14 @@ def test_what_an_older_definition_marked_as_personal_is_masked_until_a_rebuild(c
 
 @pytest.mark.parametrize("club", [False], indirect=True)
 def test_a_group_without_a_definition_that_follows_erasures_shows_no_value(club):
-    with opened(club, Definitions()) as sources:
+    with opened(club, Discovery()) as sources:
         page = Browser(sources).page("/view?group=club")
         assert NAME not in page.html
         assert "p1" not in page.html
 
 
 def test_a_group_without_a_definition_shows_its_rows_and_asks_for_its_package(shop):
-    with opened(f"sqlite:///{shop}", Definitions()) as sources:
+    with opened(f"sqlite:///{shop}", Discovery()) as sources:
         browser = Browser(sources)
         page = browser.page("/view?group=teashop&view=order_details&key.order_id=o1")
         assert "o1" in {row[0] for row in cells(page, "#rows")}

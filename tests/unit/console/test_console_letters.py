@@ -8,7 +8,7 @@ import pytest
 import sqlalchemy as sa
 
 from eventstore import Dispatcher, SqlEventStore, subscription
-from factfold.console.definitions import find_definitions
+from factfold.cli.definitions import find_definitions
 from factfold.console.pages import letters as letters_page
 from factfold.console.pages.letters import HOMES
 from factfold.console.parts import Places

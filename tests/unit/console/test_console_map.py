@@ -11,7 +11,6 @@ import pytest
 from cdc.connect.status import ConnectorInfo, ConnectorStatus, TaskStatus
 from eventstore.backends.sql.outbox import RelayStatus, Waiting
 from factfold import on_demand
-from factfold.console.definitions import Definitions
 from factfold.console.pages.connectors import _state
 from factfold.console.pages.map import Graph, add_connectors, add_groups
 from factfold.console.pages.overview import overview
@@ -19,6 +18,7 @@ from factfold.console.pages.standing import GroupState, read_relay
 from factfold.console.parts import Places, Trend
 from factfold.console.rendering import chart, draw
 from factfold.console.sources import Sources
+from factfold.discovery import Discovery
 from tests.rows import each_row
 from tests.unit.console.conftest import Browser, cells
 
@@ -27,14 +27,14 @@ from tests.unit.console.conftest import Browser, cells
 @pytest.mark.parametrize(("lag", "records"), [(None, None), ({}, 0), ({"order": 4}, 4)])
 def test_what_waits_on_an_edge_is_unknown_where_the_lag_is(sources, lag, records, declared):
     row = {"status": "serving", "lag": lag, "lag_seconds": None, "progress": {"order": {0: 2}}}
-    graph, definitions = Graph(), sources.definitions if declared else Definitions()
+    graph, definitions = Graph(), sources.definitions if declared else Discovery()
     add_groups(graph, definitions, [GroupState("teashop", None, ("order_details",), [row])])
     of_topic = {source: edge.records for (source, _), edge in graph.edges.items()}
     assert of_topic["topic order"] == records
 
 
 def test_a_view_feeds_its_delta_table(sources):
-    found, (name, group) = Definitions(), next(iter(sources.definitions.groups.items()))
+    found, (name, group) = Discovery(), next(iter(sources.definitions.groups.items()))
     found.groups[name] = replace(group, views=[replace(view, lake=f"/lake/{view.name}") for view in group.views])
     row = {"status": "serving", "topics": {"/lake/order_details": 3}}
     add_groups(graph := Graph(), found, [GroupState("teashop", None, ("order_details",), [row])])

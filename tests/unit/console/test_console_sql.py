@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import urlencode
 
-from factfold.console.definitions import Definitions
+from factfold.discovery import Definition, Discovery
 from tests.rows import each_row
 from tests.unit.console.conftest import Browser, cells
 from tests.unit.console.teashop import SCRIPT
@@ -42,14 +42,14 @@ def test_a_view_still_changes_after_a_query(browser):
 
 
 def test_a_query_reads_masks_in_place_of_personal_values(club):  # noqa: F811 - the fixture
-    with opened(club, Definitions(groups={"club:group": MEMBERS})) as sources:
+    with opened(club, Discovery(definitions=(Definition("projections", "club:group", MEMBERS),))) as sources:
         page = ask(Browser(sources), "select name, country from members where name <> ''", "club")
     assert cells(page, "#answer") == [["***", "NO"]]
     assert NAME not in page.html
 
 
 def test_a_group_without_a_definition_has_no_views_to_query(club):  # noqa: F811 - the fixture
-    with opened(club, Definitions()) as sources:
+    with opened(club, Discovery()) as sources:
         page = ask(Browser(sources), "select country from members", "club")
     assert "none of the" in page.css_first(".problem").text()
     assert NAME not in page.html

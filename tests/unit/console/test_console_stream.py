@@ -9,7 +9,7 @@ import pytest
 
 from eventstore import NO_STREAM, Aggregate, Dispatcher, MasterKeys, RecordedEvent, SqlEventStore, event, subscription
 from eventstore.store import Metadata
-from factfold.console.definitions import find_definitions
+from factfold.cli.definitions import find_definitions
 from factfold.console.pages import stream as readings
 from factfold.console.pages.schemas import _changes, said
 from factfold.console.pages.stream import EVENTS_SHOWN, steps
