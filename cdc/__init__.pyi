@@ -9,7 +9,7 @@ from cdc.comparing.embedded import compare_embedded as compare_embedded
 from cdc.connect.client import ConnectClient as ConnectClient
 from cdc.operating.supervisor import connector_health as connector_health
 from cdc.operating.supervisor import ConnectorMetrics as ConnectorMetrics
-from cdc.connectors.base import Connector as Connector
+from cdc.connectors.declared import Connector as Connector
 from cdc.connectors.binlog import (
     MariaDbSource as MariaDbSource,
     MySqlSource as MySqlSource,

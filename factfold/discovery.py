@@ -200,7 +200,9 @@ def kind_of(value: object, package: str) -> Kind | None:
     kinds = _kinds()
     if isinstance(value, type):
         own = value.__module__.partition(".")[0] == package.partition(".")[0]
-        return next((kind for base, kind in kinds.items() if own and issubclass(value, base)), None)
+        return next(
+            (kinds[base] for base in (on_demand.Process, eventstore.Aggregate) if own and issubclass(value, base)), None
+        )
     kind = next((kind for base, kind in kinds.items() if isinstance(value, base)), None)
     return "queue" if kind == "subscription" and getattr(value, "share", False) else kind
 

@@ -20,8 +20,7 @@ import json
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from enum import StrEnum
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import structlog
@@ -44,13 +43,6 @@ _MARK: Final = "mark of a PostgreSQL source's transaction"
 _CHANGE: Final = "change event of a PostgreSQL source"
 
 
-class TransactionStatus(StrEnum):
-    """The two marks of a transaction."""
-
-    BEGIN = "BEGIN"
-    END = "END"
-
-
 class Commit(NamedTuple):
     """A commit of the source, or the beginning of everything; the greater one was sent later."""
 
@@ -58,57 +50,20 @@ class Commit(NamedTuple):
     lsn: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionMarker:
-    """One record of the transaction topic.
+class End(NamedTuple):
+    """The END of a transaction: its commit, and its change events by `schema.table`, counted before transforms."""
 
-    Attributes:
-        status: BEGIN or END.
-        transaction: The transaction's id.
-        lsn: The place in the source's log, at an END that of the commit.
-        events: The number of change events by `schema.table`, before transforms. Empty at a BEGIN.
-        epoch: The source's life.
-
-    Examples:
-        >>> marker = decode_marker(record.value, place=record.place)
-        >>> marker.ends, marker.events
-        (True, {'public.orders': 1, 'public.customers': 2})
-    """
-
-    status: TransactionStatus
-    transaction: str
-    lsn: int
-    events: Mapping[str, int] = field(default_factory=dict)
-    epoch: int = 0
-
-    @property
-    def ends(self) -> bool:
-        """Whether it is an END."""
-        return self.status is TransactionStatus.END
-
-    @property
-    def commit(self) -> Commit:
-        """The commit that an END marks."""
-        return Commit(self.epoch, self.lsn)
+    commit: Commit
+    events: Mapping[str, int]
 
 
-def decode_marker(value: bytes | None, *, place: str, schemas: Lookup | None = None) -> TransactionMarker:
-    """Decode a record's value: JSON with or without a schema, or Avro by `schemas`. Raises UndecodableChange.
-
-    Examples:
-        >>> decode_marker(record.value, place=record.place).events
-        {'public.orders': 1, 'public.customers': 2}
-    """
-    return read_marker(RecordReader("value", schemas), value, place)
-
-
-def read_marker(reader: RecordReader, value: bytes | None, place: str) -> TransactionMarker:
-    """Decode one record's value by a reader that knows the records before; UndecodableChange."""
+def read_mark(reader: RecordReader, value: bytes | None, place: str) -> End | None:
+    """Read one record of the transaction topic, None for a BEGIN; UndecodableChange."""
     body = _body(reader, value, place, what=_MARK)
     try:
-        transaction, _, lsn = body["id"].partition(":")
+        commit = Commit(_epoch(body), int(body["id"].partition(":")[2]))
         counts = {one["data_collection"]: int(one["event_count"]) for one in body["data_collections"] or ()}
-        return TransactionMarker(TransactionStatus(body["status"]), transaction, int(lsn), counts, _epoch(body))
+        return {"BEGIN": None, "END": End(commit, counts)}[body["status"]]
     except (ValueError, TypeError, AttributeError, LookupError) as error:
         raise _undecodable(_MARK, place) from error
 
@@ -225,17 +180,17 @@ _COMPLAIN_SECONDS: Final = 30.0
 log = structlog.get_logger()
 
 
-@dataclass(frozen=True, slots=True)
-class _End:
+class _Ended(NamedTuple):
+    """A commit, and how many change events of the tables that are read it has."""
+
     commit: Commit
     events: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Seen:
+class _Seen(NamedTuple):
     """ENDs read together, and how much had been written to the changelogs by then."""
 
-    ends: Sequence[_End]
+    ends: Sequence[_Ended]
     written: Offsets
 
 
@@ -270,7 +225,7 @@ class SourceTransactions(Closing):
         self._next: int | None = None  # where the transaction topic is read on
         self._last = Commit()  # up to which batches have been given out
         self._seen: deque[_Seen] = deque()
-        self._ripe: deque[_End] = deque()
+        self._ripe: deque[_Ended] = deque()
 
     def whole(self, start: Offsets, ends: Offsets, *, most: int) -> Offsets:
         """Return the greatest ends, up to those given, that split no transaction: about `most` changes after `start`.
@@ -300,11 +255,11 @@ class SourceTransactions(Closing):
         committed = self._offsets.end_offsets(self.topics)
         if self._forgotten():
             return committed
-        last = self._last_end()
+        last = self._last_commit()
         written, until = self._written(), time.monotonic() + _COMMIT_SECONDS
         while not _reached(ends := self._offsets.end_offsets(self.topics), written) and time.monotonic() < until:
             time.sleep(_LOOK_SECONDS)
-        self._last = last.commit if last is not None and _reached(ends, written) else Commit()
+        self._last = last if last is not None and _reached(ends, written) else Commit()
         return self._cut(start, ends)
 
     def close(self) -> None:
@@ -351,12 +306,11 @@ class SourceTransactions(Closing):
         waiting = sum(end.events for end in self._ripe) + sum(e.events for seen in self._seen for e in seen.ends)
         if waiting >= most or not self._exists():
             return
-        ends: list[_End] = []
+        ends: list[_Ended] = []
         # What has been removed meanwhile is covered by the next END.
-        for offset, marker in self._markers(max(self._next or 0, self._topic_beginning()), self._topic_end()):
+        for offset, end in self._marks_of(max(self._next or 0, self._topic_beginning()), self._topic_end()):
             self._next = offset + 1
-            if marker.ends:
-                end = self._end(marker)
+            if end is not None:
                 # Transactions of other tables do not pile up: the next END stands for them too.
                 if ends and not ends[-1].events:
                     ends.pop()
@@ -381,9 +335,6 @@ class SourceTransactions(Closing):
             last, taken = max(last, end.commit), taken + end.events
         return last
 
-    def _end(self, marker: TransactionMarker) -> _End:
-        return _End(marker.commit, sum(count for table, count in marker.events.items() if table in self._tables))
-
     def _begin(self, start: Offsets, ends: Offsets) -> int:
         """Where the ENDs begin of which changes lie behind `start`."""
         if not self._exists():
@@ -393,10 +344,10 @@ class SourceTransactions(Closing):
         places = [change[1] for change in self._probe().first(waiting, lambda _: True).values() if change is not None]
         least = min((Commit(place.epoch, place.after) for place in places), default=None)
         begun = self._topic_end() if least is None else self._first_end_beyond(least)
-        before = self._last_end(before=begun)
+        before = self._last_commit(before=begun)
         if before is not None:
             # As if it were read now: some of its changes may not be visible yet.
-            self._seen.append(_Seen([_End(before.commit, 0)], self._written()))
+            self._seen.append(_Seen([_Ended(before, 0)], self._written()))
         return begun
 
     def _first_end_beyond(self, commit: Commit) -> int:
@@ -404,31 +355,33 @@ class SourceTransactions(Closing):
         low, high = self._topic_beginning(), self._topic_end()
         while low < high:
             middle = (low + high) // 2
-            first_end = next(((o, mark) for o, mark in self._markers(middle, high) if mark.ends), None)
-            if first_end is None or first_end[1].commit > commit:
+            first = next(((offset, end) for offset, end in self._marks_of(middle, high) if end), None)
+            if first is None or first[1].commit > commit:
                 high = middle
             else:
-                low = first_end[0] + 1
+                low = first[0] + 1
         return low
 
-    def _last_end(self, *, before: int | None = None) -> _End | None:
-        """The last END in the topic, or before an offset."""
+    def _last_commit(self, *, before: int | None = None) -> Commit | None:
+        """The last commit that has an END in the topic, or before an offset."""
         if not self._exists():
             return None
         first, high, span = self._topic_beginning(), self._topic_end() if before is None else before, WINDOW
         while high > first:
             low = max(first, high - span)
-            markers = [marker for _, marker in self._markers(low, high) if marker.ends]
-            if markers:
-                return self._end(markers[-1])
+            if ends := [end for _, end in self._marks_of(low, high) if end]:
+                return ends[-1].commit
             high, span = low, span * 8
         return None
 
-    def _markers(self, start: int, end: int) -> Iterator[tuple[int, TransactionMarker]]:
-        if start < end:
+    def _marks_of(self, start: int, stop: int) -> Iterator[tuple[int, _Ended | None]]:
+        """The marks in a range: of an END its commit with the events of the tables that are read, None for a BEGIN."""
+        if start < stop:
             self._reader.seek({self.topic: {0: start}})
-            for record in self._reader.read_up_to({self.topic: {0: end}}):
-                yield record.offset, read_marker(self._marks, record.value, record.place)
+            for record in self._reader.read_up_to({self.topic: {0: stop}}):
+                end = read_mark(self._marks, record.value, record.place)
+                own = end and sum(count for table, count in end.events.items() if table in self._tables)
+                yield record.offset, None if end is None else _Ended(end.commit, own or 0)
 
     def _exists(self) -> bool:
         """The connector makes the topic with the first transaction; TopicMismatch where marks have no one order."""

@@ -243,29 +243,38 @@ class TableComparison:
 
 
 @dataclass(frozen=True)
-class StateTable:
-    """The current rows of a captured table, in PostgreSQL or SQLite, with the columns of their positions.
+class CapturedModel:
+    """A table as a projection group declares it over a changelog topic; ``name`` is that of group and table.
 
-    These are `_epoch`, `_pos` and `_offset`, and `_deleted` marks a deleted row. ``connect`` opens a connection of
-    its own in autocommit mode, and ``writing`` a transaction of a file. ``progress`` gives the next offset of each
-    partition of the topic, and raises where these rows serve no more. ``decode_key`` reads the key of a record of the
-    topic, which is at a place; ``encoding`` is how the topic's records are written. ``fields`` are the source's names
-    of columns that the state names otherwise.
+    ``forms`` say what the values of each column stand for, ``encoding`` how the topic's records are written.
+    ``fields`` are the source's names of columns that the model names otherwise.
     """
 
     name: str
     topic: str
     key: tuple[str, ...]
     forms: Mapping[str, ColumnForm]
+    encoding: str
+    fields: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class StateTable(CapturedModel):
+    """The current rows of a captured table, in PostgreSQL or SQLite, with the columns of their positions.
+
+    These are `_epoch`, `_pos` and `_offset`, and `_deleted` marks a deleted row. ``connect`` opens a connection of
+    its own in autocommit mode, and ``writing`` a transaction of a file. ``progress`` gives the next offset of each
+    partition of the topic, and raises where these rows serve no more. ``decode_key`` reads the key of a record of the
+    topic, which is at a place.
+    """
+
     types: Mapping[str, str]
     relation: str
-    encoding: str
     connect: Callable[[], AbstractContextManager[Connection]]
     writing: Callable[[], AbstractContextManager[Connection]]
     progress: Callable[[], Mapping[int, int]]
     decode_key: Callable[[bytes, str], Key]
     place: str
-    fields: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_embedded(self) -> bool:

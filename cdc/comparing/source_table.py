@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 from cdc.comparing.canonical import SESSION, ColumnForm, SourceType, source_text
-from cdc.comparing.report import RANGED, Key, KeyColumn, Rows, StateTable, key_column
+from cdc.comparing.report import RANGED, CapturedModel, Key, KeyColumn, Rows, StateTable, key_column
 from cdc.errors import SourceNotReady
 from cdc.findings import Finding
 from cdc.identifiers import TableName, quoted
@@ -82,26 +82,6 @@ class Comparable:
     why_not: str | None = None
 
 
-class Declared(Protocol):
-    """A table as a model declares it: its key, what each column stands for, how the topic's records are written."""
-
-    @property
-    def key(self) -> tuple[str, ...]:
-        """The columns of the key."""
-
-    @property
-    def forms(self) -> Mapping[str, ColumnForm]:
-        """What the values of each column stand for."""
-
-    @property
-    def encoding(self) -> str:
-        """How the records are written."""
-
-    @property
-    def fields(self) -> Mapping[str, str]:
-        """The source's names of columns that the model names otherwise."""
-
-
 @contextmanager
 def reading(engine: Engine) -> Iterator[Connection]:
     """Open a connection for canonical texts: of its own, since its session's settings stay with it."""
@@ -125,7 +105,7 @@ def source_table(connection: Connection, name: TableName) -> SourceTable:
     return SourceTable(name, columns, rows[0][7])
 
 
-def comparable(table: SourceTable, state: Declared) -> Comparable:
+def comparable(table: SourceTable, state: CapturedModel) -> Comparable:
     """Hold the columns of a table against those of a state, or of a model alone."""
     columns: dict[str, str] = {}
     not_compared: dict[str, str] = {}
@@ -151,7 +131,7 @@ def unmatched(known: Mapping[str, str], there: Collection[str]) -> tuple[tuple[s
     return tuple(faults), tuple(f"column {field} of the source is not declared in the model" for field in undeclared)
 
 
-def _why_not(table: SourceTable, state: Declared, columns: Mapping[str, str]) -> str | None:
+def _why_not(table: SourceTable, state: CapturedModel, columns: Mapping[str, str]) -> str | None:
     key = [state.fields.get(name, name) for name in state.key]
     if table.key != frozenset(key):
         ours, theirs = ", ".join(key), ", ".join(sorted(table.key)) or "nothing"
@@ -196,21 +176,6 @@ def condition(connection: Connection, table: SourceTable, state: StateTable, ran
         low, high = place(), place()
         parts.append(f"({orders}) = ({low})" if first == last else f"({orders}) >= ({low}) AND ({orders}) <= ({high})")
     return " OR ".join(f"({part})" for part in parts)
-
-
-@dataclass(frozen=True)
-class CapturedModel:
-    """A table as a projection group declares it over a changelog topic; ``name`` is that of group and table.
-
-    ``fields`` are the source's names of columns that the model names otherwise.
-    """
-
-    name: str
-    topic: str
-    key: tuple[str, ...]
-    forms: Mapping[str, ColumnForm]
-    encoding: str
-    fields: Mapping[str, str] = field(default_factory=dict)
 
 
 def model_findings(

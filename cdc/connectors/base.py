@@ -1,4 +1,4 @@
-"""What all connectors share: the port, the check of configuration keys, the rule about secrets.
+"""What all connectors share: the check of configuration keys, the rule about secrets.
 
 The settings that each connector reads, as lists shipped with the package: their names, types and defaults.
 """
@@ -11,15 +11,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final
 
 from cdc.connectors.secrets import is_reference, refuse_literal, sounds_secret
 from cdc.errors import InvalidConnector
-
-if TYPE_CHECKING:
-    from sqlalchemy import Engine
-
-    from eventstore.topics import TopicSpec
 
 _LOGIN = re.compile(r"://[^\s,]*@")
 # Of converters and of Kafka clients behind a prefix: a PEM key, and a user with a password.
@@ -96,34 +91,6 @@ _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,20}")
 _FRACTION = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
-class Connector(Protocol):
-    """A connector as `apply_connector` needs it.
-
-    Examples:
-        >>> connectors: tuple[Connector, ...] = load_connectors("connectors.toml")
-        >>> [connector.name for connector in connectors]
-        ['shop_tables', 'shop_outbox']
-    """
-
-    @property
-    def name(self) -> str:
-        """The connector's name in Connect."""
-
-    @property
-    def has_heartbeats(self) -> bool:
-        """Whether it proves that it works while nothing happens at its source."""
-
-    @property
-    def topic_specs(self) -> tuple[TopicSpec, ...]:
-        """The topics that the declaration names, as they have to be."""
-
-    def config(self) -> dict[str, str]:
-        """Return the whole configuration without the name."""
-
-    def check_source(self, engine: Engine) -> None:
-        """Check that the database is as the connector needs it. Raises SourceNotReady."""
-
-
 def setting(value: Value | float) -> str:
     """Spell a value as Connect does: it stores and returns text, which `apply_connector` compares."""
     return str(value).lower() if isinstance(value, bool) else str(value)
@@ -134,14 +101,14 @@ def texts(settings: Mapping[str, Value]) -> dict[str, str]:
     return {key: setting(value) for key, value in settings.items()}
 
 
-def check_extra(
-    extra: Mapping[str, Value], *, catalogue: str, owned: Owned, connector: str, allow_literal: bool = False
+def check_settings(
+    settings: Mapping[str, Value], *, catalogue: str | None, owned: Owned, connector: str, allow_literal: bool
 ) -> None:
-    """Refuse unknown keys, keys that the declaration owns, values of another type, and literal secrets."""
-    known = known_keys(catalogue)
-    for key, value in extra.items():
+    """Refuse keys that the declaration owns, and literal secrets; with a list of settings unknown keys, other types."""
+    known = {} if catalogue is None else known_keys(catalogue)
+    for key, value in settings.items():
         kind = kind_of(key, known)
-        if kind is None:
+        if kind is None and catalogue is not None:
             raise unknown_key(key, known, connector)
         owned.refuse(key, connector)
         text = _text(key, value, connector)
@@ -149,17 +116,6 @@ def check_extra(
         # A key that is in the list is secret if the list says so, one that only a pattern knows if its name does.
         secret = kind == "PASSWORD" or holds_secret("" if key in known else key, text)
         if secret and not allow_literal:
-            refuse_literal(key, text, connector=connector)
-
-
-def check_unchecked(
-    unchecked: Mapping[str, Value], *, owned: Owned, connector: str, allow_literal: bool = False
-) -> None:
-    """Refuse keys that the declaration owns, and literal secrets, as far as names tell them."""
-    for key, value in unchecked.items():
-        owned.refuse(key, connector)
-        text = _text(key, value, connector)
-        if holds_secret(key, text) and not allow_literal:
             refuse_literal(key, text, connector=connector)
 
 

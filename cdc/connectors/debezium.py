@@ -15,7 +15,7 @@ from pydantic import SecretStr
 from cdc.changes.change_records import SETTING, own_placeholder
 from cdc.changes.rules import FIELD_EPOCH, FIELD_UNAVAILABLE
 from cdc.connectors.base import OF_CONNECT, holds_secret, keys_of, setting, topic_creation
-from cdc.connectors.declared import DeclaredConnector
+from cdc.connectors.declared import Connector
 from cdc.connectors.encodings import Encoding, Modes, PlainJson, check_modes, check_nulls
 from cdc.connectors.secrets import is_reference, refuse_literal, revealed
 from cdc.errors import InvalidConnector
@@ -34,11 +34,11 @@ _PORTS: Final = range(1, 1 << 16)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class DebeziumConnector(DeclaredConnector):
-    """What every Debezium source says; use PostgresSource, MySqlSource, …, OutboxSource. See DeclaredConnector."""
+class DebeziumConnector(Connector):
+    """What every Debezium source says; use PostgresSource, MySqlSource, …, OutboxSource. See Connector."""
 
     DATABASE: ClassVar[str]
-    OWNED = DeclaredConnector.OWNED | {"topic.prefix", "heartbeat.interval.ms"}
+    OWNED = Connector.OWNED | {"topic.prefix", "heartbeat.interval.ms"}
 
     topic_prefix: str
     partitions: int = 4

@@ -23,7 +23,7 @@ from typing import Any, Final, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
-from cdc.connectors.base import Connector
+from cdc.connectors.declared import Connector
 from cdc.errors import InvalidConnector
 from eventstore.errors import FactfoldError
 from eventstore.identifiers import require_type

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from cdc.connectors.base import (
     Owned,
     Value,
-    check_extra,
     check_sequence,
     check_sequences,
-    check_unchecked,
+    check_settings,
     masked_repr,
     texts,
 )
@@ -21,18 +20,25 @@ from cdc.identifiers import check_connector_name
 from cdc.transforms import Transform, compiled
 
 if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
     from eventstore.topics import TopicSpec
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class DeclaredConnector:
-    """A connector of any kind.
+class Connector:
+    """A connector of any kind, as `apply_connector` takes it.
 
     `extra` overrides any setting of the connector and of Connect that has no field here, by its own name. `unchecked`
     passes settings that our lists of names do not know, and is the way around what a declaration refuses of the others:
     it comes last, and its values are not checked, not even whether a reader can read the result.
     `transforms` work in their order, after the connector's own. `allow_literal_secrets` lets secrets stand in clear.
     Errors: InvalidConnector and its kinds, InvalidIdentifier.
+
+    Examples:
+        >>> connectors: tuple[Connector, ...] = load_connectors("connectors.toml")
+        >>> [connector.name for connector in connectors]
+        ['shop_tables', 'shop_outbox']
     """
 
     JAVA_CLASS: ClassVar[str]
@@ -49,8 +55,8 @@ class DeclaredConnector:
         check_sequences(self)
         check_connector_name(self.name)
         words: Any = {"owned": self._owned(), "connector": self.name, "allow_literal": self.allow_literal_secrets}
-        check_extra(self.extra, catalogue=self.CATALOGUE, **words)
-        check_unchecked(self.unchecked, **words)
+        check_settings(self.extra, catalogue=self.CATALOGUE, **words)
+        check_settings(self.unchecked, catalogue=None, **words)
 
     @property
     def has_heartbeats(self) -> bool:
@@ -61,6 +67,10 @@ class DeclaredConnector:
     def topic_specs(self) -> tuple[TopicSpec, ...]:
         """How the topics that the declaration names have to be, for `ensure_topics`."""
         return ()
+
+    def check_source(self, engine: Engine) -> None:
+        """Check that the database is as the connector needs it. Raises SourceNotReady."""
+        raise NotImplementedError
 
     def config(self) -> dict[str, str]:
         """Return the configuration for Kafka Connect, all values as text."""

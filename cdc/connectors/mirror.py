@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from cdc.connectors.base import Owned
 from cdc.connectors.debezium import BROKERS_DEFAULT
-from cdc.connectors.declared import DeclaredConnector
+from cdc.connectors.declared import Connector
 from cdc.errors import InvalidConnector
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ _ALIAS = re.compile(r"[A-Za-z0-9_-]+")
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class MirrorConnector(DeclaredConnector):
+class MirrorConnector(Connector):
     """What MirrorMaker's connectors say; use MirrorSource, MirrorCheckpoint and MirrorHeartbeat.
 
     The two clusters, by an alias of one's choice and their bootstrap servers as the worker sees them; their security

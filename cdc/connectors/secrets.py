@@ -87,17 +87,12 @@ def write_secrets(directory: Path, name: str, *, values: Mapping[str, str | Secr
     return {key: f"${{file:{path}:{key}}}" for key in values}
 
 
-def replace_secret(reference: str, value: str | SecretStr) -> None:
-    """Put another value behind a `${file:path:key}` reference; what else the file holds stays, as do mode and owner.
-
-    The file is replaced whole and at once. InvalidConnector for a reference to anything but a file, to one that is not
-    on this machine, or to one that this user may not replace as it is.
-    """
-    replace_secrets([reference], value)
-
-
 def replace_secrets(references: Iterable[str], value: str | SecretStr) -> None:
-    """Put one value behind several references; every new file is written before the first one takes its place."""
+    """Put one value behind `${file:path:key}` references. What else the files hold stays, as do mode and owner.
+
+    Every new file is written before the first one takes its place whole. InvalidConnector for a reference to anything
+    but a file, to one that is not on this machine, or to one that this user may not replace as it is.
+    """
     keys: dict[Path, list[str]] = {}
     for reference in references:
         path, key = _located(reference)
@@ -143,7 +138,7 @@ def store_secret(path: Path, key: str, value: str | SecretStr) -> None:
         if not path.is_file():
             _replace(path, f"{key}={_escape(revealed(value))}\n")
             return
-    replace_secret(f"${{file:{path}:{key}}}", value)
+    replace_secrets([f"${{file:{path}:{key}}}"], value)
 
 
 def _located(reference: str) -> tuple[Path, str]:

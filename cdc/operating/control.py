@@ -16,7 +16,7 @@ import structlog
 
 from cdc.connect.failures import remedy_for, short_trace
 from cdc.connect.status import FAILED, PAUSED, RUNNING, STOPPED, ConnectorStatus, SourceOffset, may_be_idle
-from cdc.connectors.base import Connector
+from cdc.connectors.declared import Connector
 from cdc.errors import (
     CdcError,
     ConnectorFailed,

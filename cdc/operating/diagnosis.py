@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from cdc.comparing.source_table import CapturedModel, model_findings
+from cdc.comparing.report import CapturedModel
+from cdc.comparing.source_table import model_findings
 from cdc.connect.failures import remedy_for, short_message
 from cdc.connect.status import ConnectorStatus, is_well
-from cdc.connectors.base import Connector
+from cdc.connectors.declared import Connector
 from cdc.connectors.postgres import OutboxSource, PostgresSource
 from cdc.connectors.postgres_connector import PostgresConnector
 from cdc.errors import CdcError, UnknownConnector

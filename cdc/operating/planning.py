@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from cdc.changes.rules import FIELD_UNAVAILABLE, UNAVAILABLE
 from cdc.connect.status import PAUSED, STOPPED, ConnectorInfo, ConnectorStatus
-from cdc.connectors.base import Connector, holds_secret
+from cdc.connectors.base import holds_secret
+from cdc.connectors.declared import Connector
 from cdc.connectors.encodings import replaces_nulls
 from cdc.connectors.postgres import OutboxSource
 from cdc.connectors.secrets import is_reference

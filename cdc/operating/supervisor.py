@@ -28,7 +28,7 @@ from cdc.connect.status import (
     is_well,
     may_be_idle,
 )
-from cdc.connectors.base import Connector
+from cdc.connectors.declared import Connector
 from cdc.errors import CdcError, ConnectorFailed, ConnectRejected, RestartsExhausted, UnknownConnector
 from cdc.operating.control import TASKLESS_SECONDS, Since, failure_of
 from cdc.source.captured_columns import advice_on

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine, MetaData
 
     from cdc.connect.client import ConnectClient
-    from cdc.connectors.base import Connector
+    from cdc.connectors.declared import Connector
     from eventstore import Aggregate, SqlEventStore
     from eventstore.settings import Settings
     from eventstore.topics import TopicSpec

@@ -20,8 +20,7 @@ from sqlalchemy.dialects import postgresql
 
 from cdc.changes.change_event import ChangeDecoder
 from cdc.comparing.canonical import SESSION, ColumnForm, Kind
-from cdc.comparing.report import StateTable
-from cdc.comparing.source_table import CapturedModel
+from cdc.comparing.report import CapturedModel, StateTable
 from eventstore.closing import Closing
 from projections.declaring import columns as kinds
 from projections.declaring.columns import ColumnType
@@ -61,14 +60,13 @@ def form_of(column: ColumnType) -> ColumnForm:
 def captured_models(group: ProjectionGroup) -> tuple[CapturedModel, ...]:
     """Return the captured tables of a group as its models declare them, for `diagnose_connector`; asks no database."""
     tables = {name: table for name, table in group.tables.items() if isinstance(table, ChangelogTable)}
-    return tuple(
-        CapturedModel(f"{group.name}.{name}", table.topic, table.key, _forms(table), table.encoding, table.record_names)
-        for name, table in tables.items()
-    )
+    return tuple(CapturedModel(**_declared(group, name, table)) for name, table in tables.items())
 
 
-def _forms(table: ChangelogTable) -> Mapping[str, ColumnForm]:
-    return {column: form_of(kind) for column, kind in table.columns.items()}
+def _declared(group: ProjectionGroup, name: str, table: ChangelogTable) -> dict[str, Any]:
+    forms = {column: form_of(kind) for column, kind in table.columns.items()}
+    return {"name": f"{group.name}.{name}", "topic": table.topic, "key": table.key, "forms": forms,
+            "encoding": table.encoding, "fields": table.record_names}  # fmt: skip
 
 
 class ComparedGroup(Closing):
@@ -105,19 +103,14 @@ class ComparedGroup(Closing):
     def _state(self, name: str, table: ChangelogTable) -> StateTable:
         generation, in_file = generation_name(self._group.name, self._run.generation), not self._has_schemas
         return StateTable(
-            name=f"{self._group.name}.{name}",
-            topic=table.topic,
-            key=table.key,
-            forms=_forms(table),
+            **_declared(self._group, name, table),
             types={} if in_file else {column: _sql_type(kind) for column, kind in table.columns.items()},
             relation=f'"{generation}$state_{name}"' if in_file else f'"{generation}"."state_{name}"',
-            encoding=table.encoding,
             decode_key=key_decoder(table),
             connect=self._connect,
             writing=self._store.transaction,
             progress=lambda: self._progress(table.topic),
             place=self._run.place,
-            fields=table.record_names,
         )
 
     @property

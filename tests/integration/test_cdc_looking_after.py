@@ -20,7 +20,7 @@ from structlog.testing import capture_logs
 import cdc
 from cdc import ConnectClient, Severity, Supervisor, diagnose_connector
 from cdc.connect.status import FAILED, PAUSED, RUNNING, STOPPED
-from cdc.connectors.secrets import replace_secret
+from cdc.connectors.secrets import replace_secrets
 from cdc.errors import ConnectRejected, RestartsExhausted, SourceNotReady
 from eventstore import Restarts
 from eventstore.kafka.admin import ensure_topics
@@ -231,7 +231,7 @@ def test_a_rotation_that_fails_in_the_middle_leaves_a_stream_and_is_repaired_by_
         raise OSError("the vault is closed")
 
     def write_and_cut(secret: SecretStr) -> None:
-        replace_secret(source.config()["database.password"], secret)
+        replace_secrets([source.config()["database.password"]], secret)
         shop.run(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
             " WHERE datname = current_database() AND state = 'idle in transaction'"
@@ -256,7 +256,7 @@ def sharer(connect: ConnectClient, shop: Any, source: Any, captured: Callable[[]
     apart = captured("CREATE TABLE items (id int PRIMARY KEY)")
     declared = apart.source(tables=("public.items",), user=source.user)
     cdc.prepare_source(apart.engine, declared)
-    replace_secret(declared.config()["database.password"], shop.password)
+    replace_secrets([declared.config()["database.password"]], shop.password)
     cdc.apply_connector(connect, declared, source=apart.engine)
     return declared
 
@@ -295,7 +295,7 @@ def read_secret(connector: Any) -> str:
 def test_the_page_about_operating_connectors_runs(connect, shop, source):
     def keep(vault: dict[str, str], secret: SecretStr) -> None:
         vault["password"] = secret.get_secret_value()
-        replace_secret(source.config()["database.password"], secret)
+        replace_secrets([source.config()["database.password"]], secret)
 
     names = {"client": connect, "engine": shop.engine, "rows": source, "keep": keep}
     page = ROOT / "docs" / "how-to" / "operate-connectors.md"

@@ -22,7 +22,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from cdc import ConnectClient, PostgresSource, apply_connector
-from cdc.changes.transactions import SourceTransactions, TransactionMarker, decode_marker
+from cdc.changes.transactions import SourceTransactions
 from cdc.source.signals import Signals
 from eventstore.kafka.admin import OffsetReader, end_offsets, ensure_topics
 from eventstore.kafka.consumer import RangeReader, read_range
@@ -106,7 +106,6 @@ class Reader:
     def __init__(self, bank: Bank, offsets: OffsetReader, boundaries: SourceTransactions, records: RangeReader) -> None:
         self.bank, self.offsets, self.boundaries, self.records = bank, offsets, boundaries, records
         self.at = offsets.beginning_offsets(bank.topics)
-        self.marks: dict[str, TransactionMarker] = {}
 
     def batch(self, most: int) -> list[TopicRecord]:
         ends = self.boundaries.whole(self.at, self.offsets.end_offsets(self.bank.topics), most=most)
@@ -128,8 +127,11 @@ class Reader:
     def ended(self) -> dict[str, dict[str, int]]:
         """How many changes each ended transaction has in each table, by the marks."""
         records = read_range(self.bank.settings, self.bank.source.transaction_topic)
-        marks = (decode_marker(record.value, place=record.place) for record in records)
-        return {mark.transaction: dict(mark.events) for mark in marks if mark.ends}
+        ends = [mark for mark in (json.loads(record.value) for record in records) if mark["status"] == "END"]
+        return {
+            end["id"].partition(":")[0]: {one["data_collection"]: one["event_count"] for one in end["data_collections"]}
+            for end in ends
+        }
 
 
 @pytest.fixture

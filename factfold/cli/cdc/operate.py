@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from cdc import Connector
-    from cdc.comparing.source_table import CapturedModel
+    from cdc.comparing.report import CapturedModel
     from cdc.connect.client import ConnectClient
     from cdc.findings import Finding
     from cdc.operating.control import State

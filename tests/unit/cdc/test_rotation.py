@@ -19,7 +19,7 @@ from cdc import PostgresSource, rotate_password, write_secrets
 from cdc.connect.status import ConfigProblem, ConnectorInfo, ConnectorStatus
 from cdc.connectors.base import keys_of
 from cdc.connectors.encodings import ApicurioAvro
-from cdc.connectors.secrets import file_of, is_reference, replace_secret, replace_secrets, store_secret, stored_secret
+from cdc.connectors.secrets import file_of, is_reference, replace_secrets, store_secret, stored_secret
 from cdc.errors import ConnectRejected, InvalidConnector
 from cdc.operating.planning import MASK, differences, masked
 from cdc.transforms import Custom, Flatten, InsertField, InsertHeader
@@ -196,7 +196,7 @@ def test_one_value_of_a_file_is_replaced_or_added_and_the_rest_stays(tmp_path, t
     path = tmp_path / "shop.properties"
     path.write_text(text)
     path.chmod(0o640)
-    replace_secret(f"${{file:{path}:password}}", SecretStr(new))
+    replace_secrets([f"${{file:{path}:password}}"], SecretStr(new))
     assert path.read_text() == written
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
     assert [one.name for one in tmp_path.iterdir()] == ["shop.properties"]
@@ -232,7 +232,7 @@ def test_no_file_is_replaced_where_one_of_them_may_not_be(tmp_path: Path, monkey
 @pytest.mark.parametrize("reference", ["${env:PASSWORD}", "${file:/nowhere/shop.properties:password}", "sentinel"])
 def test_a_value_that_is_in_no_file_here_is_not_replaced(reference: str) -> None:
     with pytest.raises(InvalidConnector, match="no file on this machine") as refused:
-        replace_secret(reference, "sentinel too")
+        replace_secrets([reference], "sentinel too")
     assert "sentinel" not in str(refused.value)
 
 

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc.changes.change_records import RecordReader
+from cdc.changes.change_records import Lookup, RecordReader
 from cdc.changes.transactions import (
     WINDOW,
     Commit,
+    End,
     LogPlace,
     Partition,
     Tells,
-    TransactionMarker,
-    TransactionStatus,
-    decode_marker,
+    read_mark,
     read_place,
     whole_ends,
 )
@@ -178,28 +177,23 @@ MARK = {
 BEGIN = {"status": "BEGIN", "id": "3500:49518000", "event_count": None, "data_collections": None, "ts_ms": 1}
 
 
-@pytest.mark.parametrize("wrap", [lambda body: body, lambda body: {"schema": {"type": "struct"}, "payload": body}])
-def test_marks_are_read_with_and_without_their_schema(wrap: object) -> None:
-    def read(body: object) -> TransactionMarker:
-        return decode_marker(json.dumps(wrap(body)).encode(), place="t[0]@1")  # type: ignore[operator]
+def mark(value: bytes | None, *, schemas: Lookup | None = None) -> End | None:
+    return read_mark(RecordReader("value", schemas), value, "t[0]@9")
 
-    assert read(MARK) == TransactionMarker(TransactionStatus.END, "3500", 49518616, {"public.a": 4, "public.b": 1})
-    assert read(MARK).ends
-    assert read(BEGIN) == TransactionMarker(TransactionStatus.BEGIN, "3500", 49518000)
-    assert not read(BEGIN).ends
+
+@pytest.mark.parametrize("wrap", [lambda body: body, lambda body: {"schema": {"type": "struct"}, "payload": body}])
+def test_an_end_is_read_with_and_without_its_schema_and_a_begin_is_none(wrap: Callable[[object], object]) -> None:
+    counts = {"public.a": 4, "public.b": 1}
+    assert mark(json.dumps(wrap(MARK)).encode()) == End(Commit(0, 49518616), counts)
+    assert mark(json.dumps(wrap({**MARK, "factfold_epoch": "2"})).encode()) == End(Commit(2, 49518616), counts)
+    assert mark(json.dumps(wrap(BEGIN)).encode()) is None
 
 
 def test_marks_in_avro_are_read_by_their_schemas() -> None:
     value = framed(MARKER, {**MARK, "factfold_epoch": "2"})
-    wanted = TransactionMarker(TransactionStatus.END, "3500", 49518616, {"public.a": 4, "public.b": 1}, 2)
-    assert decode_marker(value, place="t[0]@1", schemas=schema_of) == wanted
+    assert mark(value, schemas=schema_of) == End(Commit(2, 49518616), {"public.a": 4, "public.b": 1})
     with pytest.raises(UndecodableChange, match="the reader has no schemas"):
-        decode_marker(value, place="t[0]@1")
-
-
-def test_a_mark_names_the_life_of_its_source() -> None:
-    marker = decode_marker(json.dumps({**MARK, "factfold_epoch": "2"}).encode(), place="t[0]@1")
-    assert marker.commit == Commit(2, 49518616)
+        mark(value)
 
 
 @pytest.mark.parametrize(
@@ -221,7 +215,7 @@ def test_a_change_tells_its_place_among_the_commits(source: object, place: LogPl
 @pytest.mark.parametrize("value", [None, b"", b"\xff", b"[]", b"7", b"{}", b'{"id": 7}', b"[" * 100_000])
 def test_other_records_are_refused_with_their_place(value: bytes | None) -> None:
     with pytest.raises(UndecodableChange, match=r"t\[0\]@9"):
-        decode_marker(value, place="t[0]@9")
+        mark(value)
     with pytest.raises(UndecodableChange, match=r"a\[0\]@9"):
         read_place(RecordReader("value", None), value or b"{}", "a[0]@9")
 
