@@ -21,7 +21,7 @@ _BROKER = "kafka:19092"
 def rendered() -> dict[str, str]:
     """Return every generated file by its path under docker/."""
     pinned = versions()
-    servers = pinned.kafka_jars + pinned.plugins
+    servers = pinned.kafka_jars + pinned.debezium_plugins
     return {
         ".env": _environment(),
         "kafka/ivy.xml": artifacts.module_description(servers),
@@ -30,9 +30,9 @@ def rendered() -> dict[str, str]:
         "kafka/kafka.properties": kafka.properties_text(_kafka()),
         "kafka/connect.properties": kafka.properties_text(_connect()),
         "kafka/log4j2.xml": (files("factfold.stack") / "log4j2.xml").read_text("utf-8"),
-        "registry/ivy.xml": artifacts.module_description([pinned.registry_archive]),
+        "registry/ivy.xml": artifacts.module_description(pinned.registry_archive),
         "registry/ivysettings.xml": artifacts.IVY_SETTINGS,
-        "registry/jars.sha256": _checksums([pinned.registry_archive]),
+        "registry/jars.sha256": _checksums(pinned.registry_archive),
         "registry/registry.properties": kafka.properties_text(_registry()),
     }
 

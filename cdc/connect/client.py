@@ -17,11 +17,9 @@ from pydantic import SecretStr
 from cdc.connect.failures import remedy_for, short_message
 from cdc.connect.status import (
     ConfigProblem,
-    ConnectorInfo,
     ConnectorStatus,
     SourceOffset,
     WorkerHealth,
-    WorkerInfo,
     each_of,
     names_of,
     overview_of,
@@ -108,9 +106,9 @@ class ConnectClient:
         """Close the connections."""
         self._session.close()
 
-    def root(self) -> WorkerInfo:
-        """Return the worker's version and cluster."""
-        return self._read("GET", "/", WorkerInfo.of)
+    def version(self) -> str:
+        """Return the worker's version."""
+        return self._read("GET", "/", lambda body: str(body["version"]))
 
     def health(self) -> WorkerHealth:
         """Say whether the worker is ready. Asks once, so that a caller can poll."""
@@ -134,13 +132,9 @@ class ConnectClient:
         """Return the names of all connectors, sorted."""
         return self._read("GET", "/connectors", names_of)
 
-    def overview(self) -> dict[str, tuple[ConnectorInfo, ConnectorStatus]]:
-        """Return every connector with its status, by name, in one request."""
+    def overview(self) -> dict[str, tuple[dict[str, str], ConnectorStatus]]:
+        """Return the configuration and the status of every connector, by name, in one request."""
         return self._read("GET", "/connectors", overview_of, params={"expand": ["info", "status"]})
-
-    def info(self, name: str) -> ConnectorInfo:
-        """Return a connector as the cluster stores it. Raises UnknownConnector."""
-        return self._read("GET", _path(name), ConnectorInfo.of)
 
     def config(self, name: str) -> dict[str, str]:
         """Return a connector's configuration as the worker stores it. Raises UnknownConnector."""
@@ -163,7 +157,7 @@ class ConnectClient:
     def put_config(self, name: str, config: Mapping[str, str]) -> dict[str, str]:
         """Create a connector or replace its configuration. Return it as the worker stores it."""
         with self._reasons({"name": name, **config}):
-            return dict(self._read("PUT", _path(name, "config"), ConnectorInfo.of, body=dict(config)).config)
+            return self._read("PUT", _path(name, "config"), lambda body: dict(body["config"]), body=dict(config))
 
     def status(self, name: str) -> ConnectorStatus:
         """Return the state of a connector and its tasks. Raises UnknownConnector."""

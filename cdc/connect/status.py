@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
@@ -21,41 +21,11 @@ _MAY_BE_IDLE: Final = frozenset({"MirrorSource", "MirrorCheckpoint"})
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerInfo:
-    """A worker's version, commit and Kafka cluster."""
-
-    version: str
-    commit: str
-    kafka_cluster_id: str
-
-    @classmethod
-    def of(cls, body: Mapping[str, Any]) -> WorkerInfo:
-        """From Connect's answer."""
-        return cls(body["version"], body["commit"], body["kafka_cluster_id"])
-
-
-@dataclass(frozen=True, slots=True)
 class WorkerHealth:
     """Whether a worker is ready, and its own words."""
 
     healthy: bool
     message: str
-
-
-@dataclass(frozen=True, slots=True)
-class ConnectorInfo:
-    """A connector as the cluster keeps it: its kind (source, sink), its configuration, the ids of its tasks."""
-
-    name: str
-    kind: str
-    config: Mapping[str, str] = field(repr=False)
-    tasks: tuple[int, ...]
-
-    @classmethod
-    def of(cls, body: Mapping[str, Any]) -> ConnectorInfo:
-        """From Connect's answer."""
-        tasks = tuple(sorted(task["task"] for task in body["tasks"]))
-        return cls(body["name"], body.get("type") or "", dict(body["config"]), tasks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,8 +171,8 @@ def names_of(body: Any) -> tuple[str, ...]:
     return tuple(sorted(body))
 
 
-def overview_of(body: Any) -> dict[str, tuple[ConnectorInfo, ConnectorStatus]]:
-    """Read every connector with its status, by name."""
+def overview_of(body: Any) -> dict[str, tuple[dict[str, str], ConnectorStatus]]:
+    """Read every connector's configuration and status, by name."""
     return {
-        name: (ConnectorInfo.of(body[name]["info"]), ConnectorStatus.of(body[name]["status"])) for name in sorted(body)
+        name: (dict(body[name]["info"]["config"]), ConnectorStatus.of(body[name]["status"])) for name in sorted(body)
     }

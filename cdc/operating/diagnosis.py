@@ -107,7 +107,7 @@ def _worker_findings(client: ConnectClient, connector: Connector) -> Iterator[Fi
     health = client.health()
     if not health.healthy:
         raise not_ready(client, health)
-    yield Finding.ok("worker", f"{client.url} is healthy, version {client.root().version}")
+    yield Finding.ok("worker", f"{client.url} is healthy, version {client.version()}")
     config = connector.config()
     plugin = config["connector.class"]
     if plugin not in client.plugins():

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
 from cdc.changes.rules import FIELD_UNAVAILABLE, UNAVAILABLE
-from cdc.connect.status import PAUSED, STOPPED, ConnectorInfo, ConnectorStatus
+from cdc.connect.status import PAUSED, STOPPED, ConnectorStatus
 from cdc.connectors.base import holds_secret
 from cdc.connectors.declared import Connector
 from cdc.connectors.encodings import replaces_nulls
@@ -105,14 +105,14 @@ def plan_connectors(
     return (*plans, *others)
 
 
-def _plan(connector: Connector, running: Mapping[str, tuple[ConnectorInfo, ConnectorStatus]]) -> Plan:
+def _plan(connector: Connector, running: Mapping[str, tuple[dict[str, str], ConnectorStatus]]) -> Plan:
     name, config = connector.name, {"name": connector.name, **connector.config()}
     if name not in running:
         return Plan(name, "create", differences({}, config))
-    info, status = running[name]
-    changes = differences(info.config, config)
+    stored, status = running[name]
+    changes = differences(stored, config)
     action: Action = "change" if changes else _mending(status)
-    return Plan(name, action, changes, status.summary(), notes=unread(info.config, config))
+    return Plan(name, action, changes, status.summary(), notes=unread(stored, config))
 
 
 def _mending(status: ConnectorStatus) -> Action:

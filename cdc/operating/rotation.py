@@ -125,7 +125,7 @@ def rotate_password(
 
 def _sharing(client: ConnectClient, declared: list[PostgresConnector]) -> list[_Login]:
     """The declared connectors and all of the cluster that log in as the first one does; InvalidConnector."""
-    running = {name: _Login(name, info.config, status.state) for name, (info, status) in client.overview().items()}
+    running = {name: _Login(name, config, status.state) for name, (config, status) in client.overview().items()}
     mine = [_declared(one, running.get(one.name)) for one in declared]
     logins = {one.name: one for one in [*mine, *running.values()]}
     sharing = [one for one in logins.values() if one.role == mine[0].role]

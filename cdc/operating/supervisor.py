@@ -22,7 +22,6 @@ from cdc.connect.status import (
     PAUSED,
     RUNNING,
     STOPPED,
-    ConnectorInfo,
     ConnectorStatus,
     SourceOffset,
     is_well,
@@ -113,7 +112,7 @@ def connector_health(
         []
     """
     if not connectors:
-        return tuple(_health(client, status, info.config, source=source) for info, status in client.overview().values())
+        return tuple(_health(client, status, config, source=source) for config, status in client.overview().values())
     names = [one if isinstance(one, str) else one.name for one in connectors]
     return tuple(_health(client, client.status(name), client.config(name), source=source) for name in names)
 
@@ -311,18 +310,18 @@ class Supervisor:
         for name in there if self._names is None else self._names:
             if name not in self._watched:
                 if name not in there:
-                    self._client.info(name)
+                    self._client.config(name)
                 self._watched[name] = _Watched()
         if self._names is None:
             for name in [name for name in self._watched if name not in there]:
                 del self._watched[name]
 
-    def _step(self, one: _Watched, info: ConnectorInfo, status: ConnectorStatus) -> None:
+    def _step(self, one: _Watched, config: Mapping[str, str], status: ConnectorStatus) -> None:
         now = self._clock()
-        may_idle = may_be_idle(info.config)
+        may_idle = may_be_idle(config)
         failure = None if status.state in (PAUSED, STOPPED) else self._failure(one, status, now, may_idle=may_idle)
         if failure is None:
-            self._settle(one, status, now, well=is_well(status, info.config))
+            self._settle(one, status, now, well=is_well(status, config))
         elif one.given_up is not None:
             one.running = Since()
         elif one.restarts >= self._policy.limit:

@@ -13,17 +13,17 @@ from cdc.operating.control import TIMEOUT, apply_connector, wait_for_worker
 from cdc.operating.planning import plan_connectors, require_own_topics, stores_of, topic_specs
 from cdc.operating.rotation import first_of_each
 from cdc.preparing.steps import (
-    Categories,
     ConnectorLogin,
-    Database,
-    LoginRole,
-    OwnTables,
-    Password,
     PreparedStep,
-    Rights,
     Step,
-    StoreTables,
+    categories_step,
+    database_step,
+    password_step,
+    rights_step,
+    role_step,
     run_steps,
+    store_step,
+    tables_step,
 )
 from cdc.source.catalogue import not_of
 from eventstore.topics import DEFAULT_PARTITIONS
@@ -122,33 +122,33 @@ def _steps(service: Service, opened: ExitStack) -> Iterator[Step]:
     yield from _of_store(service, [one for one in own if isinstance(one, OutboxSource)])
     logins = [ConnectorLogin(one, service.source, service.secrets_dir, service.password) for one in own]
     # The connectors of a service share a role, and with it the place of its password.
-    yield from map(Password, first_of_each(logins, lambda login: login.file or login.connector.name))
+    yield from map(password_step, first_of_each(logins, lambda login: login.file or login.connector.name))
     by = _as_admin(service, opened)
-    yield from (Rights(login, by=by) for login in logins)
+    yield from (rights_step(login, by=by) for login in logins)
     for one in service.connectors:
         source = service.source if one in own else None
-        yield Topics(service, one, source)
-        yield RunningConnector(service, one, source)
+        yield topics_step(service, one, source)
+        yield connector_step(service, one, source)
 
 
 def _of_databases(service: Service) -> Iterator[Step]:
     engines = (service.source, *service.databases)
     if service.admin is not None:
         for engine in first_of_each(engines, lambda one: one.url.username):
-            yield LoginRole(engine.url, admin=service.admin)
+            yield role_step(engine.url, admin=service.admin)
     for engine in first_of_each(engines, lambda one: one.url.database):
-        yield Database(engine, admin=service.admin)
+        yield database_step(engine, admin=service.admin)
 
 
 def _of_store(service: Service, outboxes: Sequence[OutboxSource]) -> Iterator[Step]:
     stores = [service.store] if service.store is not None else []
     stores = stores or [store for outbox in outboxes for store in stores_of(service.source, outbox)]
-    yield from map(StoreTables, stores)
-    yield from (OwnTables(service.source, tables) for tables in service.tables)
+    yield from map(store_step, stores)
+    yield from (tables_step(service.source, tables) for tables in service.tables)
     if service.aggregates:
         _require_outbox(stores)
         partitions = outboxes[0].partitions if outboxes else DEFAULT_PARTITIONS
-        yield Categories(stores[0], service.aggregates, partitions=partitions)
+        yield categories_step(stores[0], service.aggregates, partitions=partitions)
 
 
 def _require_outbox(stores: Sequence[SqlEventStore]) -> None:
@@ -174,55 +174,37 @@ def _as_admin(service: Service, opened: ExitStack) -> Engine:
     return engine
 
 
-class Topics(Step):
+def topics_step(service: Service, connector: Connector, source: Engine | None) -> Step:
     """The topics of a connector: those it names, and for an outbox those of the store's categories."""
+    from eventstore.kafka.admin import compare_topics, ensure_topics  # needs the extra kafka
 
-    name = "topics"
+    def specs() -> list[TopicSpec]:
+        if source is None or not isinstance(connector, OutboxSource):
+            return list(connector.topic_specs)
+        categories = (one for store in stores_of(source, connector) for one in store.categories())
+        return topic_specs((one.topic, one.partitions) for one in categories)
 
-    def __init__(self, service: Service, connector: Connector, source: Engine | None) -> None:
-        self.target, self._connector = connector.name, connector
-        self._settings, self._source = service.settings, source
-
-    def look(self) -> str:
-        """See `Step`."""
-        from eventstore.kafka.admin import compare_topics  # needs the extra kafka
-
-        if self._source is not None:
-            require_own_topics(self._settings, self._connector, self._source)
-        compared = compare_topics(self._settings, self._specs())
+    def look() -> str:
+        if source is not None:
+            require_own_topics(service.settings, connector, source)
+        compared = compare_topics(service.settings, specs())
         for mismatch in compared.mismatches:
             raise mismatch
         return ", ".join(compared.missing)
 
-    def make(self) -> None:
-        """See `Step`."""
-        from eventstore.kafka.admin import ensure_topics  # needs the extra kafka
-
-        ensure_topics(self._settings, self._specs())
-
-    def _specs(self) -> list[TopicSpec]:
-        if self._source is None or not isinstance(self._connector, OutboxSource):
-            return list(self._connector.topic_specs)
-        categories = (one for store in stores_of(self._source, self._connector) for one in store.categories())
-        return topic_specs((one.topic, one.partitions) for one in categories)
+    return Step("topics", connector.name, look, lambda: ensure_topics(service.settings, specs()))
 
 
-class RunningConnector(Step):
+def connector_step(service: Service, connector: Connector, source: Engine | None) -> Step:
     """A connector as it is declared, running and streaming."""
+    worker, timeout = service.worker, service.timeout
 
-    name = "connector"
-
-    def __init__(self, service: Service, connector: Connector, source: Engine | None) -> None:
-        self.target, self._connector = connector.name, connector
-        self._service, self._source = service, source
-
-    def look(self) -> str:
-        """See `Step`."""
-        wait_for_worker(self._service.worker, timeout=self._service.timeout)
-        planned, *_ = plan_connectors(self._service.worker, [self._connector])
+    def look() -> str:
+        wait_for_worker(worker, timeout=timeout)
+        planned, *_ = plan_connectors(worker, [connector])
         return "" if planned.is_no_op else _ACTIONS[planned.action]
 
-    def make(self) -> None:
-        """See `Step`."""
-        of, source = self._service, self._source
-        apply_connector(of.worker, self._connector, source=source, settings=of.settings, timeout=of.timeout)
+    def make() -> None:
+        apply_connector(worker, connector, source=source, settings=service.settings, timeout=timeout)
+
+    return Step("connector", connector.name, look, make)

@@ -8,7 +8,7 @@ Login roles, databases and tables of a service. Roles and databases need the URL
 from __future__ import annotations
 
 import secrets
-from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
@@ -34,7 +34,7 @@ from eventstore.errors import FactfoldError, StoreNotPrepared
 from eventstore.shown_urls import shown_url
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from sqlalchemy import URL, Connection, Engine, MetaData
 
@@ -71,25 +71,20 @@ class PreparedStep:
     error: FactfoldError | None = None
 
 
-class Step(ABC):
-    """One thing that a service needs before it runs."""
+@dataclass(frozen=True)
+class Step:
+    """One thing that a service needs before it runs.
+
+    ``look`` says what is missing, nothing if all is present, and ``make`` makes it. ``sql`` is the SQL that does so for
+    a role with more rights. ``done`` is what was made, if that says more than what was missing.
+    """
 
     name: str
     target: str
+    look: Callable[[], str]
+    make: Callable[[], object]
+    sql: Callable[[], tuple[str, ...]] = tuple
     done: str = ""
-    """What was made, if that says more than what was missing."""
-
-    @abstractmethod
-    def look(self) -> str:
-        """Say what is missing, and nothing if all is present."""
-
-    @abstractmethod
-    def make(self) -> None:
-        """Make what is missing."""
-
-    def sql(self) -> tuple[str, ...]:
-        """The SQL that makes what is missing, for a role with more rights."""
-        return ()
 
 
 def perform(step: Step) -> PreparedStep:
@@ -178,74 +173,55 @@ class ConnectorLogin:
             return role_facts(connection, self.role) is not None
 
 
-class Password(Step):
+def password_step(login: ConnectorLogin) -> Step:
     """The password of a connector's role, in the secrets file of the Connect worker."""
+    if (place := login.file) is None:
+        return Step("password", f"of {login.role}", look=str, make=tuple)
 
-    name = "password"
-
-    def __init__(self, login: ConnectorLogin) -> None:
-        self.target = f"of {login.role}" if login.file is None else f"of {login.role} in {login.file[0]}"
-        self._login = login
-
-    def look(self) -> str:
-        """See `Step`."""
-        if self._login.file is None or self._login.stored() is not None:
-            return ""
-        return "the key " + self._login.file[1]
-
-    def make(self) -> None:
-        """See `Step`."""
-        if self._login.file is None:
-            return
-        store_secret(*self._login.file, self._chosen())
-
-    def _chosen(self) -> str | SecretStr:
-        if self._login.given is not None:
-            return self._login.given(self._login.role)
-        if self._login.role_exists():
+    def chosen() -> str | SecretStr:
+        if login.given is not None:
+            return login.given(login.role)
+        if login.role_exists():
             raise SourceNotReady(
-                f"role {self._login.role} exists, and the secrets file does not have its password",
+                f"role {login.role} exists, and the secrets file does not have its password",
                 remedy="give its password (password=, --ask), or name the folder of the worker's secrets file "
                 "(secrets_dir=, --secrets-dir)",
-                place=str(self._login.file[0]) if self._login.file else None,
+                place=str(place[0]),
             )
         return secrets.token_urlsafe(_BYTES)
 
+    return Step(
+        "password",
+        f"of {login.role} in {place[0]}",
+        look=lambda: "" if login.stored() is not None else f"the key {place[1]}",
+        make=lambda: store_secret(*place, chosen()),
+    )
 
-class Rights(Step):
+
+def rights_step(login: ConnectorLogin, *, by: Engine) -> Step:
     """The role, its rights, the publication and the signal table of a connector."""
 
-    name = "source"
-    done = "role, rights and publication"
-
-    def __init__(self, login: ConnectorLogin, *, by: Engine) -> None:
-        self.target, self._login, self._by = login.connector.name, login, by
-
-    def look(self) -> str:
-        """See `Step`."""
-        with typed_errors(self._by), self._by.connect() as connection:
-            problems = errors(source_findings(connection, self._login.connector))
+    def look() -> str:
+        with typed_errors(by), by.connect() as connection:
+            problems = errors(source_findings(connection, login.connector))
         return "; ".join(problem.result for problem in problems)
 
-    def make(self) -> None:
-        """See `Step`."""
-        password = None if self._login.role_exists() else self._login.stored()
-        if password is None and self._login.file is None and self._login.given is not None:
-            password = SecretStr(revealed(self._login.given(self._login.role)))
-        prepare_source(self._by, self._login.connector, password=password)
+    def make() -> None:
+        password = None if login.role_exists() else login.stored()
+        if password is None and login.file is None and login.given is not None:
+            password = SecretStr(revealed(login.given(login.role)))
+        prepare_source(by, login.connector, password=password)
 
-    def sql(self) -> tuple[str, ...]:
-        """See `Step`."""
-        with typed_errors(self._by), self._by.connect() as connection:
-            needed = tuple(missing_statements(connection, self._login.connector))
-        role = role_statement(self._login.role)
-        return (*needed, self._by_hand()) if role in needed else needed
+    def sql() -> tuple[str, ...]:
+        with typed_errors(by), by.connect() as connection:
+            needed = tuple(missing_statements(connection, login.connector))
+        if role_statement(login.role) not in needed:
+            return needed
+        # What SQL cannot say without the password.
+        where = "stands behind its reference" if login.file is None else f"{login.file[0]} has"
+        return (*needed, f"-- in psql: \\password {quoted(login.role)} and the password that {where}")
 
-    def _by_hand(self) -> str:
-        """What SQL cannot say without the password."""
-        role, place = quoted(self._login.role), self._login.file
-        where = "stands behind its reference" if place is None else f"{place[0]} has"
-        return f"-- in psql: \\password {role} and the password that {where}"
+    return Step("source", login.connector.name, look, make, sql, done="role, rights and publication")
 
 
 def missing_statements(connection: Connection, connector: PostgresConnector) -> Iterator[str]:
@@ -269,160 +245,115 @@ _NO_ADMINISTRATOR = "give an administrator's URL (admin=, --admin-url), or have 
 _NO_LOGIN = "check user and password of the URL, or let an administrator create the role (admin=, --admin-url)"
 
 
-class LoginRole(Step):
+def role_step(url: URL, *, admin: Engine) -> Step:
     """The role that a service logs in as, with the password of the service's URL."""
+    role = check_name(url.username or "", "role")
+    create = f"CREATE ROLE {quoted(role)} LOGIN"
 
-    name = "role"
-
-    def __init__(self, url: URL, *, admin: Engine) -> None:
-        self.target = check_name(url.username or "", "role")
-        self._url, self._admin = url, admin
-
-    def look(self) -> str:
-        """See `Step`."""
-        with typed_errors(self._admin), self._admin.connect() as connection:
-            return "" if role_facts(connection, self.target) else "a login with the password of its URL"
-
-    def make(self) -> None:
-        """See `Step`."""
-        if not self._url.password:
-            raise SourceNotReady(
-                f"role {self.target} does not exist, and its URL has no password to create it with",
-                remedy="put a password into the URL, or create the role",
-                place=self.target,
-            )
-        with typed_errors(self._admin), self._admin.begin() as connection:
-            connection.exec_driver_sql(self.sql()[0])
-            set_password(connection, self.target, str(self._url.password))
-
-    def sql(self) -> tuple[str, ...]:
-        """See `Step`."""
-        return (f"CREATE ROLE {quoted(self.target)} LOGIN",)
-
-
-class Database(Step):
-    """A database of the service, which belongs to the role of its URL."""
-
-    name = "database"
-
-    def __init__(self, engine: Engine, *, admin: Engine | None) -> None:
-        self.target = check_name(engine.url.database or engine.url.username or "", "database")
-        self._engine, self._admin = engine, admin
-
-    def look(self) -> str:
-        """See `Step`."""
-        exists = self._answers() if self._admin is None else self._is_listed(self._admin)
-        return "" if exists else "a new database"
-
-    def make(self) -> None:
-        """See `Step`."""
-        if self._admin is None:
-            raise SourceNotReady(
-                f"database {self.target!r} does not exist", remedy=_NO_ADMINISTRATOR, place=self.target
-            )
-        autocommit = self._admin.execution_options(isolation_level="AUTOCOMMIT")
-        with typed_errors(self._admin), autocommit.connect() as connection:
-            connection.exec_driver_sql(self.sql()[0])
-
-    def sql(self) -> tuple[str, ...]:
-        """See `Step`."""
-        owner = self._engine.url.username
-        return (f"CREATE DATABASE {quoted(self.target)}" + (f" OWNER {quoted(owner)}" if owner else ""),)
-
-    def _is_listed(self, admin: Engine) -> bool:
+    def look() -> str:
         with typed_errors(admin), admin.connect() as connection:
-            row = connection.exec_driver_sql("SELECT 1 FROM pg_database WHERE datname = %s", (self.target,)).first()
-        return row is not None
+            return "" if role_facts(connection, role) else "a login with the password of its URL"
 
-    def _answers(self) -> bool:
-        try:
-            with typed_errors(self._engine), self._engine.connect():
-                return True
-        except SourceNotReady as error:
-            if f'database "{self.target}" does not exist' in error.message:
-                return False
-            if "authentication failed" in error.message:  # said of a role that does not exist, too
-                raise SourceNotReady(error.message, remedy=_NO_LOGIN, place=error.place) from error
-            raise
+    def make() -> None:
+        if not url.password:
+            raise SourceNotReady(
+                f"role {role} does not exist, and its URL has no password to create it with",
+                remedy="put a password into the URL, or create the role",
+                place=role,
+            )
+        with typed_errors(admin), admin.begin() as connection:
+            connection.exec_driver_sql(create)
+            set_password(connection, role, str(url.password))
+
+    return Step("role", role, look, make, lambda: (create,))
 
 
-class StoreTables(Step):
+def database_step(engine: Engine, *, admin: Engine | None) -> Step:
+    """A database of the service, which belongs to the role of its URL."""
+    name, owner = check_name(engine.url.database or engine.url.username or "", "database"), engine.url.username
+    create = f"CREATE DATABASE {quoted(name)}" + (f" OWNER {quoted(owner)}" if owner else "")
+
+    def look() -> str:
+        if admin is None:
+            return "" if _answers(engine, name) else "a new database"
+        with typed_errors(admin), admin.connect() as connection:
+            row = connection.exec_driver_sql("SELECT 1 FROM pg_database WHERE datname = %s", (name,)).first()
+        return "" if row else "a new database"
+
+    def make() -> None:
+        if admin is None:
+            raise SourceNotReady(f"database {name!r} does not exist", remedy=_NO_ADMINISTRATOR, place=name)
+        autocommit = admin.execution_options(isolation_level="AUTOCOMMIT")
+        with typed_errors(admin), autocommit.connect() as connection:
+            connection.exec_driver_sql(create)
+
+    return Step("database", name, look, make, lambda: (create,))
+
+
+def _answers(engine: Engine, name: str) -> bool:
+    try:
+        with typed_errors(engine), engine.connect():
+            return True
+    except SourceNotReady as error:
+        if f'database "{name}" does not exist' in error.message:
+            return False
+        if "authentication failed" in error.message:  # said of a role that does not exist, too
+            raise SourceNotReady(error.message, remedy=_NO_LOGIN, place=error.place) from error
+        raise
+
+
+def store_step(store: SqlEventStore) -> Step:
     """The tables of an event store. An older store is not migrated."""
+    target = shown_url(store.engine.url)
 
-    name = "store"
-
-    def __init__(self, store: SqlEventStore) -> None:
-        self.target, self._store = shown_url(store.engine.url), store
-
-    def look(self) -> str:
-        """See `Step`."""
-        version = self._store.version()
+    def look() -> str:
+        version = store.version()
         if version.installed and not version.is_current:
             raise StoreNotPrepared(
                 f"the event store is at version {version.installed}, and this release needs {version.newest}",
                 remedy="run factfold store migrate, then repeat the command",
-                place=self.target,
+                place=target,
             )
         return "" if version.is_current else "the tables of the event store"
 
-    def make(self) -> None:
-        """See `Step`."""
-        self._store.create_tables()
-
-    def sql(self) -> tuple[str, ...]:
-        """See `Step`."""
-        return (self._store.migration_sql(),)
+    return Step("store", target, look, store.create_tables, lambda: (store.migration_sql(),))
 
 
-class OwnTables(Step):
+def tables_step(engine: Engine, tables: MetaData) -> Step:
     """The tables of the service's own models."""
 
-    name = "tables"
-
-    def __init__(self, engine: Engine, tables: MetaData) -> None:
-        self.target, self._engine, self._tables = str(engine.url.database), engine, tables
-
-    def look(self) -> str:
-        """See `Step`."""
-        with typed_errors(self._engine), self._engine.connect() as connection:
-            missing = [
-                table.fullname
-                for table in self._tables.sorted_tables
-                if connection.exec_driver_sql("SELECT to_regclass(%s)", (_quoted(table.fullname),)).scalar() is None
-            ]
+    def look() -> str:
+        names = [table.fullname for table in tables.sorted_tables]
+        asked = "SELECT to_regclass(%s)"
+        with typed_errors(engine), engine.connect() as connection:
+            missing = [one for one in names if connection.exec_driver_sql(asked, (_quoted(one),)).scalar() is None]
         return ", ".join(missing)
 
-    def make(self) -> None:
-        """See `Step`."""
-        with typed_errors(self._engine):
-            self._tables.create_all(self._engine)
+    def make() -> None:
+        with typed_errors(engine):
+            tables.create_all(engine)
+
+    return Step("tables", str(engine.url.database), look, make)
 
 
-class Categories(Step):
+def categories_step(store: SqlEventStore, aggregates: Sequence[type[Aggregate]], *, partitions: int) -> Step:
     """The categories and the schemas of aggregates, which name the event topics."""
 
-    name = "aggregates"
+    def undeclared() -> list[str]:
+        declared = {category.name for category in store.categories()}
+        return [one.category for one in aggregates if one.category not in declared]
 
-    def __init__(self, store: SqlEventStore, aggregates: Sequence[type[Aggregate]], *, partitions: int) -> None:
-        self.target = ", ".join(aggregate.category for aggregate in aggregates)
-        self._store, self._aggregates, self._partitions = store, aggregates, partitions
+    def look() -> str:
+        known = {schema.id for schema in store.schemas()}
+        kinds = [kind.registered for aggregate in aggregates for kind in aggregate.event_types.values()]
+        return ", ".join(dict.fromkeys([*undeclared(), *(kind.name for kind in kinds if kind.id not in known)]))
 
-    def look(self) -> str:
-        """See `Step`."""
-        known = {schema.id for schema in self._store.schemas()}
-        kinds = [kind.registered for aggregate in self._aggregates for kind in aggregate.event_types.values()]
-        missing = [*self._undeclared(), *(kind.name for kind in kinds if kind.id not in known)]
-        return ", ".join(dict.fromkeys(missing))
+    def make() -> None:
+        for category in undeclared():
+            store.declare_category(category, partitions=partitions)
+        store.register(*aggregates)
 
-    def make(self) -> None:
-        """See `Step`."""
-        for category in self._undeclared():
-            self._store.declare_category(category, partitions=self._partitions)
-        self._store.register(*self._aggregates)
-
-    def _undeclared(self) -> list[str]:
-        declared = {category.name for category in self._store.categories()}
-        return [one.category for one in self._aggregates if one.category not in declared]
+    return Step("aggregates", ", ".join(aggregate.category for aggregate in aggregates), look, make)
 
 
 def _quoted(name: str) -> str:

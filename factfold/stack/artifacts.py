@@ -146,19 +146,19 @@ def kafka_jars() -> list[Path]:
 def connect_plugins() -> list[Path]:
     """Return one folder for each plugin of Kafka Connect, connectors and converter, fetching missing files."""
     pinned = versions()
-    archives = fetch(pinned.plugins)
+    archives = fetch(pinned.debezium_plugins)
     return [*(_unpacked(archive) for archive in archives), _converter(pinned.registry)]
 
 
 def registry_folder() -> Path:
     """Return the unpacked schema registry, fetching it the first time."""
-    (archive,) = fetch([versions().registry_archive])
+    (archive,) = fetch(versions().registry_archive)
     return _unpacked(archive)
 
 
 def _converter(version: str) -> Path:
     """Return a folder whose only subfolder is the Avro converter's class path: a worker loads each subfolder apart."""
-    jars = fetch(versions().converter_jars)
+    jars = fetch(versions().registry_converter)
 
     def link(plugin: Path) -> None:
         classes = plugin / "avro-converter"

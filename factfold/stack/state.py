@@ -11,11 +11,13 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
+
+from pydantic import TypeAdapter
 
 from eventstore.locks import locked
 from factfold.stack.errors import StackBusy, StackError, StackNotUp
@@ -197,7 +199,8 @@ def save(info: StackInfo) -> None:
     temporary.unlink(missing_ok=True)
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        json.dump(_written(info), file, indent=2)
+        written = {**asdict(info), "folder": str(info.folder), "dsn": info.postgres.url(driver="postgresql")}
+        json.dump(written, file, indent=2)
         file.write("\n")
     os.replace(temporary, state_file(info.folder))
 
@@ -206,7 +209,8 @@ def load(folder: Path) -> StackInfo | None:
     """Read a stack's state file; None when there is none; raises StackError when it cannot be understood."""
     path = state_file(folder)
     try:
-        return _read(json.loads(path.read_text("utf-8")), folder)
+        info = TypeAdapter(StackInfo).validate_python({**json.loads(path.read_text("utf-8")), "folder": folder})
+        return replace(info, ports={name: info.ports[name] for name in (*SERVERS, "controller")} | {**info.ports})
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError) as damaged:
@@ -215,31 +219,3 @@ def load(folder: Path) -> StackInfo | None:
             remedy="end the stack's processes if any run, then remove its folder",
             place=str(path),
         ) from damaged
-
-
-def _written(info: StackInfo) -> dict[str, Any]:
-    return {
-        "name": info.name,
-        "ports": dict(info.ports),
-        "password": info.password,
-        "dsn": info.postgres.url(driver="postgresql"),
-        "processes": {name: vars(process) for name, process in info.processes.items()},
-        "owner": vars(info.owner) if info.owner else None,
-    }
-
-
-def _read(written: dict[str, Any], folder: Path) -> StackInfo:
-    owner = written["owner"]
-    return StackInfo(
-        name=written["name"],
-        folder=folder,
-        ports={name: int(written["ports"][name]) for name in _with_ports(written["ports"])},
-        password=written["password"],
-        processes={name: RecordedProcess(**process) for name, process in written["processes"].items()},
-        owner=RecordedProcess(**owner) if owner else None,
-    )
-
-
-def _with_ports(written: Mapping[str, Any]) -> list[str]:
-    """The servers that must have a port (a file without one is damaged), and the optional ones of the file."""
-    return [*SERVERS, "controller", *(server for server in OPTIONAL_SERVERS if server in written)]

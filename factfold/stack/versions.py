@@ -38,7 +38,7 @@ class Coordinate:
 
 @dataclass(frozen=True)
 class Versions:
-    """What the stack is made of."""
+    """What the stack is made of: each setting of each table of `versions.toml`, and the checksums of the files."""
 
     java_minimum: int
     java_package: str
@@ -46,54 +46,37 @@ class Versions:
     postgres_wheel: str
     postgres_wheel_version: str
     kafka: str
-    debezium: str
-    registry: str
-    spark: str
+    kafka_scala: str
     kafka_jars: tuple[Coordinate, ...]
-    plugins: tuple[Coordinate, ...]
-    registry_archive: Coordinate
-    converter_jars: tuple[Coordinate, ...]
+    debezium: str
+    debezium_plugins: tuple[Coordinate, ...]
+    registry: str
+    registry_archive: tuple[Coordinate, ...]
+    registry_converter: tuple[Coordinate, ...]
+    spark: str
     spark_jars: tuple[Coordinate, ...]
+    delta: str
     delta_jars: tuple[Coordinate, ...]
     sha256: dict[str, str]
 
     @property
     def artifacts(self) -> tuple[Coordinate, ...]:
         """Every file that every stack fetches, servers first."""
-        return self.kafka_jars + self.plugins + self.converter_jars + self.spark_jars
+        return self.kafka_jars + self.debezium_plugins + self.registry_converter + self.spark_jars
 
 
 @cache
 def versions() -> Versions:
     """Read `versions.toml` and `jars.sha256` from the package."""
     folder = files("factfold")
-    read: dict[str, Any] = tomllib.loads((folder / "versions.toml").read_text("utf-8"))
-    java, postgres, kafka = read["java"], read["postgres"], read["kafka"]
-    debezium, registry, spark = read["debezium"], read["registry"], read["spark"]
-    return Versions(
-        java_minimum=java["minimum"],
-        java_package=java["debian_package"],
-        postgres=postgres["version"],
-        postgres_wheel=postgres["wheel"],
-        postgres_wheel_version=postgres["wheel_version"],
-        kafka=kafka["version"],
-        debezium=debezium["version"],
-        registry=registry["version"],
-        spark=spark["version"],
-        kafka_jars=_coordinates(kafka["jars"]),
-        plugins=_coordinates(debezium["plugins"]),
-        registry_archive=Coordinate.parse(registry["archive"]),
-        converter_jars=_coordinates(registry["converter"]),
-        spark_jars=_coordinates(spark["jars"]),
-        delta_jars=_coordinates(read["delta"]["jars"]),
-        sha256=_checksums((folder / "jars.sha256").read_text("utf-8")),
-    )
-
-
-def _coordinates(texts: list[str]) -> tuple[Coordinate, ...]:
-    return tuple(Coordinate.parse(text) for text in texts)
-
-
-def _checksums(text: str) -> dict[str, str]:
-    pairs = (line.split() for line in text.splitlines() if line.strip())
-    return {name: digest for digest, name in pairs}
+    read = tomllib.loads((folder / "versions.toml").read_text("utf-8"))
+    settings: dict[str, Any] = {
+        table if name == "version" else f"{table}_{name}": value
+        for table, values in read.items()
+        for name, value in values.items()
+    }
+    for name, value in settings.items():
+        if isinstance(value, list):
+            settings[name] = tuple(map(Coordinate.parse, value))
+    pairs = map(str.split, (folder / "jars.sha256").read_text("utf-8").splitlines())
+    return Versions(**settings, sha256={pair[1]: pair[0] for pair in pairs if pair})

@@ -146,7 +146,7 @@ def address_of(stack: LocalStack) -> str:
 
 def asked(client: ConnectClient) -> None:
     with client:
-        client.root()
+        client.version()
 
 
 def test_a_source_that_refuses_tells_no_secret(overheard, shop, declared):

@@ -47,7 +47,7 @@ def downloads(monkeypatch: pytest.MonkeyPatch, content: bytes | None) -> list[Pa
 
 
 def test_every_artifact_has_a_checksum_and_every_checksum_an_artifact() -> None:
-    names = [one.filename for one in (*versions().artifacts, versions().registry_archive, *versions().delta_jars)]
+    names = [one.filename for one in (*versions().artifacts, *versions().registry_archive, *versions().delta_jars)]
     assert sorted(names) == sorted(versions().sha256)
     assert len(names) == len(set(names))
 
@@ -74,7 +74,7 @@ def test_a_coordinate_of_another_shape_is_refused(text: str) -> None:
 
 
 def test_the_description_for_ivy_names_each_file_once_and_nothing_transitive() -> None:
-    root = ElementTree.fromstring(artifacts.module_description(versions().kafka_jars + versions().plugins))
+    root = ElementTree.fromstring(artifacts.module_description(versions().kafka_jars + versions().debezium_plugins))
     dependencies = root.findall("./dependencies/dependency")
     assert len(dependencies) == len(versions().kafka_jars) + 1
     assert {dependency.get("transitive") for dependency in dependencies} == {"false"}

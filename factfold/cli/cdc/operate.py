@@ -207,7 +207,7 @@ def delete(
     if slots and sides.source_url is None:
         raise typer.BadParameter("--drop-slot needs --source-url")
     with worker(sides.connect_url) as client, shared.maybe_database(sides.source_url if slots else None) as source:
-        running = {name: info.config for name, (info, _) in client.overview().items()}
+        running = {name: config for name, (config, _) in client.overview().items()}
         chosen = {name: _slot(name, running[name], source) for name in names if name in running}
         for name in names:
             deleted = cdc.delete_connector(client, name, forget=forget)

@@ -9,7 +9,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import cdc
@@ -34,8 +33,9 @@ from factfold.console.sources import Clients, Look, Reading, Sources
 
 if TYPE_CHECKING:
     from cdc import ConnectClient
-    from cdc.connect.status import ConnectorInfo, ConnectorStatus
+    from cdc.connect.status import ConnectorStatus
     from cdc.source.catalogue import ReplicationSlot
+    from cdc.source.notifications import Notification
 
 # Of a configuration: the other settings may be secret.
 _TABLES: Final = ("table.include.list", "collection.include.list")
@@ -63,11 +63,11 @@ class ConnectorState(ConnectorStanding):
 
 def read_connectors(clients: Clients) -> tuple[ConnectorState, ...]:
     """Return the connectors of the cluster, by name."""
-    return tuple(_state(info, status) for info, status in clients.connect.overview().values())
+    return tuple(_state(config, status) for config, status in clients.connect.overview().values())
 
 
-def _state(info: ConnectorInfo, status: ConnectorStatus) -> ConnectorState:
-    config, shown = info.config, standing(status)
+def _state(config: Mapping[str, str], status: ConnectorStatus) -> ConnectorState:
+    shown = standing(status)
     tables = next((config[name] for name in _TABLES if name in config), "")
     return ConnectorState(
         shown.name,
@@ -75,7 +75,7 @@ def _state(info: ConnectorInfo, status: ConnectorStatus) -> ConnectorState:
         shown.tasks,
         shown.causes,
         healthy=is_well(status, config),
-        kind=config.get("connector.class", info.kind).rpartition(".")[2],
+        kind=config.get("connector.class", "").rpartition(".")[2],
         topic_prefix=config.get("topic.prefix"),
         # Regular expressions, of which ours escape the dot; those that match several tables stay what they are.
         tables=tuple(name.strip().replace("\\.", ".") for name in tables.split(",") if name.strip()),
@@ -107,26 +107,12 @@ class HealthShown:
     notes: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class SnapshotStep:
-    """What a connector said of a snapshot; `rows` comes with the end of a table, `chunk` of `chunks` before."""
-
-    time: datetime
-    kind: str
-    stage: str
-    table: str | None
-    tables: int
-    rows: int | None
-    chunk: int | None
-    chunks: int | None
-
-
 def read_slots(clients: Clients) -> dict[str, ReplicationSlot]:
     """Return the replication slot of each connector that reads the database which is configured, by name."""
     source = clients.source
     if source is None:
         return {}
-    configs = {name: info.config for name, (info, _) in clients.connect.overview().items()}
+    configs = {name: config for name, (config, _) in clients.connect.overview().items()}
     own = {name: config["slot.name"] for name, config in configs.items()
            if "slot.name" in config and not_of(source, config) is None}  # fmt: skip
     with typed_errors(source), source.connect() as connection:
@@ -147,20 +133,14 @@ def read_health(clients: Clients, name: str) -> HealthShown:
     )
 
 
-def read_snapshots(clients: Clients, name: str) -> tuple[SnapshotStep, ...] | None:
+def read_snapshots(clients: Clients, name: str) -> tuple[Notification, ...] | None:
     """Return what a connector said of its snapshots, the newest first; None if it writes no such topic."""
     config = clients.connect.config(name)
     topic = config.get(_NOTIFICATIONS)
     if topic is None or not clients.places.kafka:
         return None
     with NotificationReader(clients.settings, topic, connector=config.get("topic.prefix"), whole=True) as reader:
-        last = deque(reader.up_to_now(), maxlen=_SHOWN)
-    return tuple(
-        SnapshotStep(
-            one.time, str(one.kind), str(one.stage), one.table, len(one.tables), one.rows, one.chunk, one.chunks
-        )
-        for one in reversed(last)
-    )
+        return tuple(deque(reader.up_to_now(), maxlen=_SHOWN))[::-1]
 
 
 SLOTS: Final = Reading(read_slots)
@@ -187,7 +167,7 @@ class Detail:
 
     line: ConnectorLine
     health: Part[HealthShown]
-    snapshots: Part[tuple[SnapshotStep, ...] | None]
+    snapshots: Part[tuple[Notification, ...] | None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -282,7 +282,7 @@ def test_a_url_that_is_none_is_refused_at_once(url: str) -> None:
 def test_another_service_that_speaks_json_is_recognised(answers, client, body):
     for path in ("/", "/connectors/shop/status", "/connectors/shop/offsets"):
         answers.get(f"{URL}{path}", json=body)
-    for ask in (client.root, lambda: client.status("shop"), lambda: client.offsets("shop")):
+    for ask in (client.version, lambda: client.status("shop"), lambda: client.offsets("shop")):
         with pytest.raises(ConnectRejected, match="is not Kafka Connect: it sent JSON of another kind"):
             ask()
 

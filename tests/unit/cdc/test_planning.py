@@ -12,7 +12,7 @@ import responses
 from sqlalchemy import create_engine, make_url
 
 from cdc import ConnectClient, OutboxSource, apply_connector, delete_connector, plan_connectors, set_connector_state
-from cdc.connect.status import FAILED, PAUSED, RUNNING, STOPPED, ConnectorInfo, ConnectorStatus, TaskStatus
+from cdc.connect.status import FAILED, PAUSED, RUNNING, STOPPED, ConnectorStatus, TaskStatus
 from cdc.errors import ConnectorTimeout, ConnectUnavailable, InvalidConnector, SourceNotReady, UnknownConnector
 from cdc.operating import control
 from cdc.operating.control import Deadline, Watch, wait_for_worker
@@ -33,8 +33,7 @@ class Cluster:
         self._status = ConnectorStatus("hearts", state, "here", tuple(TaskStatus(0, task, "here") for task in tasks))
 
     def overview(self):
-        info = ConnectorInfo("hearts", "source", {"name": "hearts", **HEARTS.config()}, ())
-        return {"hearts": (info, self._status)}
+        return {"hearts": ({"name": "hearts", **HEARTS.config()}, self._status)}
 
 
 @pytest.mark.parametrize(
@@ -111,29 +110,20 @@ def test_a_secret_that_differs_is_seen_to_and_not_what_it_is(key: str) -> None:
     assert change == SettingChange(key, MASK, MASK)
 
 
-@dataclass
-class Box(Step):
+def box(target: str, boxes: list[str], *, needs: str = "", denied: bool = False, done: str = "") -> Step:
     """A step that needs the box before it, and makes its own."""
 
-    target: str
-    boxes: list[str]
-    needs: str = ""
-    denied: bool = False
-    done: str = field(default="")
-    name: str = "box"
+    def look() -> str:
+        if needs and needs not in boxes:
+            raise SourceNotReady(f"there is no {needs}", remedy="make it")
+        return "" if target in boxes else "a box"
 
-    def look(self) -> str:
-        if self.needs and self.needs not in self.boxes:
-            raise SourceNotReady(f"there is no {self.needs}", remedy="make it")
-        return "" if self.target in self.boxes else "a box"
-
-    def make(self) -> None:
-        if self.denied:
+    def make() -> None:
+        if denied:
             raise SourceNotReady("denied", remedy="ask an administrator")
-        self.boxes.append(self.target)
+        boxes.append(target)
 
-    def sql(self) -> tuple[str, ...]:
-        return (f"CREATE BOX {self.target}",)
+    return Step("box", target, look, make, lambda: (f"CREATE BOX {target}",), done)
 
 
 def run(*steps: Step, dry_run: bool = False) -> list[tuple[str, str]]:
@@ -147,35 +137,35 @@ def run(*steps: Step, dry_run: bool = False) -> list[tuple[str, str]]:
 
 def test_what_is_missing_is_made_in_order_and_what_is_present_stays() -> None:
     boxes = ["b"]
-    steps = (Box("a", boxes), Box("b", boxes, needs="a"), Box("c", boxes, needs="a"))
+    steps = (box("a", boxes), box("b", boxes, needs="a"), box("c", boxes, needs="a"))
     assert run(*steps) == [("a", "made"), ("b", "present"), ("c", "made")]
     assert run(*steps) == [("a", "present"), ("b", "present"), ("c", "present")]
 
 
 def test_a_dry_run_changes_nothing_and_leaves_open_what_it_cannot_see_yet() -> None:
     boxes: list[str] = []
-    steps = (Box("a", boxes), Box("b", boxes, needs="a"))
+    steps = (box("a", boxes), box("b", boxes, needs="a"))
     assert run(*steps, dry_run=True) == [("a", "missing"), ("b", "unknown")]
     assert boxes == []
 
 
 def test_a_dry_run_says_what_would_fail_and_looks_at_the_rest() -> None:
     boxes: list[str] = []
-    assert run(Box("b", boxes, needs="a"), Box("c", boxes), dry_run=True) == [("b", "failed"), ("c", "missing")]
+    assert run(box("b", boxes, needs="a"), box("c", boxes), dry_run=True) == [("b", "failed"), ("c", "missing")]
 
 
 def test_a_run_stops_at_the_first_failure_with_the_sql_of_the_step() -> None:
     boxes: list[str] = []
     seen: list[PreparedStep] = []
     with pytest.raises(SourceNotReady, match="denied"):
-        run_steps([Box("a", boxes, denied=True), Box("b", boxes)], on_step=seen.append, dry_run=False)
+        run_steps([box("a", boxes, denied=True), box("b", boxes)], on_step=seen.append, dry_run=False)
     assert [(step.target, step.detail, step.sql) for step in seen] == [("a", "a box", ("CREATE BOX a",))]
     assert boxes == []
 
 
 def test_a_step_that_was_done_has_no_sql() -> None:
     seen: list[PreparedStep] = []
-    run_steps([Box("a", [], done="a large box")], on_step=seen.append, dry_run=False)
+    run_steps([box("a", [], done="a large box")], on_step=seen.append, dry_run=False)
     assert (seen[0].detail, seen[0].sql) == ("a large box", ())
 
 

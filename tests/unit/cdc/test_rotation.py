@@ -16,7 +16,7 @@ from pydantic import SecretStr
 from sqlalchemy import create_engine
 
 from cdc import PostgresSource, rotate_password, write_secrets
-from cdc.connect.status import ConfigProblem, ConnectorInfo, ConnectorStatus
+from cdc.connect.status import ConfigProblem, ConnectorStatus
 from cdc.connectors.base import keys_of
 from cdc.connectors.encodings import ApicurioAvro
 from cdc.connectors.secrets import file_of, is_reference, replace_secrets, store_secret, stored_secret
@@ -39,15 +39,11 @@ class Cluster:
         self._running = {name: config for name, config in running}
         self._problems = (ConfigProblem("database.hostname", problem),) if problem else ()
 
-    def overview(self) -> dict[str, tuple[ConnectorInfo, ConnectorStatus]]:
-        return {name: (info(name, config), status(name)) for name, config in self._running.items()}
+    def overview(self) -> dict[str, tuple[dict[str, str], ConnectorStatus]]:
+        return {name: ({"name": name, **config}, status(name)) for name, config in self._running.items()}
 
     def validate(self, config: dict[str, str]) -> tuple[ConfigProblem, ...]:
         return self._problems
-
-
-def info(name: str, config: dict[str, str]) -> ConnectorInfo:
-    return ConnectorInfo.of({"name": name, "config": {"name": name, **config}, "tasks": []})
 
 
 def status(name: str) -> ConnectorStatus:
@@ -415,9 +411,3 @@ def test_the_values_of_transforms_are_not_shown(declare: Any) -> None:
     shown = repr(declared)
     assert SECRET not in shown + str(declared)
     assert all(word in shown for word in ("com.example.Seal", "cipher.keys", "origin", "flat"))
-
-
-def test_what_connect_says_of_configurations_is_not_shown() -> None:
-    config = {"connector.class": "x", "header.password": SECRET}
-
-    assert SECRET not in repr(ConnectorInfo("shop", "source", config, (0,)))

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from cdc import MirrorCheckpoint, Severity, Supervisor
 from cdc.connect.failures import MAX_LINE, remedy_for, short_message, short_trace
-from cdc.connect.status import FAILED, PAUSED, RUNNING, STOPPED, ConnectorInfo, ConnectorStatus, TaskStatus
+from cdc.connect.status import FAILED, PAUSED, RUNNING, STOPPED, ConnectorStatus, TaskStatus
 from cdc.errors import ConnectUnavailable, RestartsExhausted, UnknownConnector
 from cdc.findings import size
 from cdc.operating.control import TASKLESS_SECONDS
@@ -42,9 +42,9 @@ class Cluster:
     def overview(self):
         if self.away:
             raise ConnectUnavailable("nobody answers", remedy="start the worker")
-        return {name: (self._info(name), self._status(name)) for name in self.cures}
+        return {name: ({"connector.class": self.classes.get(name, "")}, self._status(name)) for name in self.cures}
 
-    def info(self, name):
+    def config(self, name):
         if name not in self.cures:
             raise UnknownConnector(name, remedy="", status=404)
 
@@ -53,9 +53,6 @@ class Cluster:
         self.restarts.append((name, self.now))
         self.taskless.discard(name)
         self.cures[name] -= 1
-
-    def _info(self, name):
-        return ConnectorInfo(name, "source", {"connector.class": self.classes.get(name, "")}, ())
 
     def _status(self, name):
         state = FAILED if self.cures[name] > 0 and name not in self.taskless else RUNNING

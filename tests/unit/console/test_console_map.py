@@ -8,7 +8,7 @@ from itertools import permutations
 
 import pytest
 
-from cdc.connect.status import ConnectorInfo, ConnectorStatus, TaskStatus
+from cdc.connect.status import ConnectorStatus, TaskStatus
 from eventstore.backends.sql.outbox import RelayStatus, Waiting
 from factfold import on_demand
 from factfold.console.pages.connectors import _state
@@ -87,8 +87,7 @@ def test_delays_in_a_circle_do_not_depend_on_the_order_of_its_edges(order):
 
 def connector(name, **config):
     config = {"connector.class": "io.debezium.connector.postgresql.PostgresConnector", "topic.prefix": "shop", **config}
-    info = ConnectorInfo(name, "source", config, (0,))
-    return _state(info, ConnectorStatus(name, "RUNNING", "w", (TaskStatus(0, "RUNNING", "w"),)))
+    return _state(config, ConnectorStatus(name, "RUNNING", "w", (TaskStatus(0, "RUNNING", "w"),)))
 
 
 def fed_by(one):
