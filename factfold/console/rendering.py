@@ -17,6 +17,7 @@ from urllib.parse import urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from cdc import findings
 from eventstore.fields.plain_json import load_plain
 from eventstore.personal.sealing import Erased
 from factfold.cli.show import as_json, as_utc, printable
@@ -176,7 +177,6 @@ def _curve(source: str, target: str, spots: Mapping[str, Spot]) -> Curve:
 NOTHING: Final = "–"
 _CELL: Final = 300
 _UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"))
-_SIZES: Final = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
 def environment() -> Environment:
@@ -214,12 +214,7 @@ def seconds(value: float | timedelta | None) -> str:
 
 def size(value: float | None) -> str:
     """Write a number of bytes by its largest unit."""
-    if value is None:
-        return NOTHING
-    for unit, name in _SIZES:
-        if value >= unit:
-            return f"{value / unit:.3g} {name}"
-    return f"{value:.0f} B"
+    return NOTHING if value is None else findings.size(round(value))
 
 
 def moment(value: datetime | str | None) -> str:

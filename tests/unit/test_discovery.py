@@ -7,10 +7,9 @@ import sys
 from datetime import UTC, datetime
 
 import pytest
-import typer
 
 from eventstore import Subscription
-from eventstore.errors import DeclarationError
+from eventstore.errors import DeclarationError, InvalidArgument
 from factfold.cli.entry import main
 from factfold.cli.events.subscriptions import load_subscription, parse_start
 from factfold.discovery import discovered, service_packages
@@ -177,7 +176,7 @@ def test_places_to_move_a_group_to_are_read():
 
 @pytest.mark.parametrize("text", ["yesterday", "0=x", "=", "2026-03-01"])
 def test_a_place_that_is_none_is_refused(text):
-    with pytest.raises(typer.BadParameter):
+    with pytest.raises(InvalidArgument):
         parse_start(text)
 
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
-from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 import eventstore
 from eventstore import Restarts
+from eventstore.errors import DeclarationError, InvalidArgument
 from factfold import on_demand
 from factfold.cli.definitions import load_definition
+from factfold.cli.events.entries import parse_moment
 from factfold.cli.keys import StoredKeys
 from factfold.cli.options import Commands, argument, definition, option, setting
 from factfold.cli.running import Running, Tracing, reached_settings, spans_if, stop_on_signal
@@ -111,7 +112,7 @@ def _lag_lines(group: str, lag: Lag) -> Iterator[str]:
 def reset(
     topic: Topic,
     group: Group,
-    to: Annotated[str, option("--to", "beginning, end, a time (ISO 8601 with zone), or offsets: 0=12,1=30.")],
+    to: Annotated[str, option("--to", "beginning, end, a time with zone, an age (15m), or 0=12,1=30.")],
     database: Database = None,
     forget: Annotated[
         bool, option("--forget", "Empty the group's inbox in --inbox-url, so that events are handled again.")
@@ -135,18 +136,18 @@ def reset(
 
 
 def parse_start(text: str) -> Start:
-    """The place that beginning, end, an ISO 8601 time or `0=12,1=30` means; BadParameter where it is none of them."""
+    """Return the place that beginning, end, a time or `0=12,1=30` means. Raises InvalidArgument."""
     if text == "beginning" or text == "end":
         return text  # type: ignore[return-value]  # mypy does not narrow a str to a literal by ==
     try:
         if "=" in text:
             return {int(p): int(offset) for p, _, offset in (part.partition("=") for part in text.split(","))}
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise typer.BadParameter(f"{text!r} is neither beginning, end, a time, nor offsets like 0=12,1=30") from None
-    if moment.tzinfo is None:
-        raise typer.BadParameter(f"{text!r} has no time zone: write it as {text}+00:00 or {text}Z")
-    return moment
+        return parse_moment(text)
+    except (ValueError, DeclarationError):
+        raise InvalidArgument(
+            f"{text!r} is no place of a topic",
+            remedy="write beginning, end, 2026-11-26T12:00:00Z, 15m for as long ago, or offsets: 0=12,1=30",
+        ) from None
 
 
 def load_subscription(spec: str) -> eventstore.Subscription[..., Any]:

@@ -188,12 +188,12 @@ def said(avro: Any) -> str:
 
 def _composed(avro: dict[str, Any]) -> str:
     kind = avro["type"]
+    if "enum" in avro:
+        return f"one of {', '.join(avro['enum'].values())}"
     if kind == "array":
         return f"list of {said(avro['items'])}"
     if kind == "map":
         return f"map of {said(avro['values'])}"
-    if kind == "enum":
-        return f"one of {', '.join(avro['symbols'])}"
     if kind == "record":
         return f"{avro['name']} ({', '.join(_named(field) for field in avro['fields'])})"
     return said(kind)

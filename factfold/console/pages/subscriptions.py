@@ -14,8 +14,6 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-import typer
-
 from eventstore.backends.sql.changes import ScheduledStanding, standing_of_processes
 from eventstore.backends.sql.source import stored_lag
 from eventstore.deadletters.letters import pattern_of
@@ -40,7 +38,6 @@ if TYPE_CHECKING:
     from eventstore import Subscription
     from eventstore.backends.sql.process_rows import Scheduled
     from eventstore.delivery.source import Lag
-    from eventstore.delivery.subscriptions import Start
     from eventstore.kafka.groups import GroupStanding, Move
     from eventstore.processes import Process
     from eventstore.processes.administration import InstanceStatus, ProcessCount
@@ -281,15 +278,7 @@ def read_standing(clients: Clients, group: str) -> GroupStanding:
 
 def read_plan(clients: Clients, group: str, topic: str, to: str) -> tuple[Move, ...]:
     """Return what a reset would do to each partition of a topic. Raises InvalidArgument for no place."""
-    return on_demand.reset_plan(clients.settings, topic, group=group, to=place_of(to))
-
-
-def place_of(text: str) -> Start:
-    """Return the place that a text means, as `subscriptions reset --to` takes it. Raises InvalidArgument."""
-    try:
-        return parse_start(text)
-    except typer.BadParameter as error:
-        raise InvalidArgument(error.message, remedy="write beginning, end, 2026-11-26T12:00:00Z or 0=12,1=30") from None
+    return on_demand.reset_plan(clients.settings, topic, group=group, to=parse_start(to))
 
 
 STANDING: Final = Reading(read_standing)
@@ -388,7 +377,7 @@ def _resetting(look: Look, subscription: SubscriptionState, query: Query) -> Res
     if topic is None or not to:
         return None
     _require_topic(subscription, topic)
-    place_of(to)
+    parse_start(to)
     return Resetting(topic, to, look.part(PLAN.of(subscription.group, topic, to)))
 
 
@@ -417,7 +406,7 @@ def _reset(sources: Sources, fields: Query) -> Outcome:
         raise NotFound(f"group {group[:80]!r} with topic {topic[:80]!r} is not declared here", remedy="choose another")
     inbox = _inbox(sources, group, topic) if fields.get("forget") else None
     moved = on_demand.reset_group(
-        sources.clients.settings, topic, group=group, to=place_of(required(fields, "offsets"))
+        sources.clients.settings, topic, group=group, to=parse_start(required(fields, "offsets"))
     )
     lines = [f"{topic}[{partition}]: {offset}" for partition, offset in sorted(moved.items())]
     if inbox is not None:

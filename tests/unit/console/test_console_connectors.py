@@ -70,10 +70,10 @@ def slot(**given):
 @pytest.mark.parametrize(
     ("found", "before", "health", "waiting"),
     [
-        (slot(), (), "healthy", "2 KiB"),
-        (slot(lag_bytes=3 << 30), (), "late", "3 GiB"),
-        (slot(lag_bytes=3 << 30), (90 << 30, 60 << 30, 40 << 30, 20 << 30, 9 << 30, 3 << 30), "healthy", "3 GiB"),
-        (slot(wal_status="unreserved"), (), "late", "2 KiB"),
+        (slot(), (), "healthy", "2.0 KiB"),
+        (slot(lag_bytes=3 << 30), (), "late", "3.0 GiB"),
+        (slot(lag_bytes=3 << 30), (90 << 30, 60 << 30, 40 << 30, 20 << 30, 9 << 30, 3 << 30), "healthy", "3.0 GiB"),
+        (slot(wal_status="unreserved"), (), "late", "2.0 KiB"),
         (slot(wal_status="lost", lag_bytes=None), (), "failed", "–"),
     ],
 )

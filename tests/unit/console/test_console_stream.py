@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import enum
 import os
 from types import SimpleNamespace
 
 import pytest
 
 from eventstore import NO_STREAM, Aggregate, Dispatcher, MasterKeys, RecordedEvent, SqlEventStore, event, subscription
+from eventstore.fields.field_compilation import compile_hints
 from eventstore.store import Metadata
 from factfold.cli.definitions import find_definitions
 from factfold.console.pages import stream as readings
@@ -17,6 +19,11 @@ from factfold.console.parts import Places
 from factfold.console.sources import Sources
 from tests.unit.console.conftest import TEASHOP, Browser, cells
 from tests.unit.console.teashop import SCRIPT, Order, Person
+
+
+class Size(enum.Enum):
+    SMALL = "s"
+    LARGE = "l"
 
 
 @pytest.fixture
@@ -263,7 +270,7 @@ def test_a_change_within_a_nested_record_is_shown(before, after):
         ({"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}, "decimal(9, 2)"),
         ({"type": "array", "items": {"type": "string", "logicalType": "uuid"}}, "list of uuid"),
         ({"type": "map", "values": "long"}, "map of long"),
-        ({"type": "enum", "name": "Size", "symbols": ["S", "L"]}, "one of S, L"),
+        (compile_hints({"size": Size}, owner="Shirt", namespace="shop")[0].type.avro, "one of s, l"),
         ({"type": "record", "name": "Line", "fields": [{"name": "sku", "type": "string"}]}, "Line (sku string)"),
     ],
 )
