@@ -1,4 +1,4 @@
-"""Schemas, views and histories nobody would write by hand, and joins in every form that SQL allows."""
+"""Schemas, views and histories nobody would write by hand."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import sqlalchemy as sa
 from hypothesis import strategies as st
 
 from projections import ProjectionGroup, Table, sql_view
-from tests.captured import captured
 from tests.conformance.followed_views import Batch, Change, Followed, World, by_duckdb
 
 NUMBERS, NAMES = st.integers(0, 3), st.sampled_from(["", "a", "b'", 'c"'])
@@ -169,57 +168,3 @@ def lives(draw: st.DrawFn, worlds: st.SearchStrategy[World]) -> tuple[World, lis
 
 RICH = lives(worlds(rich=True))
 FOLLOWED = Followed(lives(worlds()), 8, RICH, in_postgresql=RICH)
-
-
-# ---- joins in every form that SQL allows
-
-
-NAMED = {
-    "t": captured("t", "u_id", "v_id", "a", s=sa.Text),
-    "u": captured("u", "w_id", "b"),
-    "v": captured("v", "d", key=("v_id",)),
-    "w": captured("w", "c"),
-}
-
-TO_U = [
-    "u ON t.u_id = u.id", "u ON (u_id = u.id)", "u ON ((u.id) = (t.u_id)) AND true", "u ON u.id IN (u_id)",
-    "(SELECT id AS u_id, id, w_id, b FROM u) u USING (u_id)",
-]  # fmt: skip
-TO_W = ["w ON u.w_id = w.id", "w ON w_id = w.id", "w ON (w.id = w_id)"]
-TO_V = ["v USING (v_id)", "v ON t.v_id = v.v_id", "v ON (v.v_id) = t.v_id", "(SELECT * FROM v) x USING (v_id)"]
-SIDES = ("RIGHT JOIN", "FULL JOIN")
-
-
-@st.composite
-def spelled_worlds(draw: st.DrawFn) -> World:
-    """Views of joined rows. What groups them is cut by Spark (`test_stages`)."""
-    written = {
-        "joined": f"SELECT {_cased(draw, 't.id')} AS id{_columns(draw)} {draw(_rows())}",
-    }
-    side, on = draw(st.sampled_from(SIDES)), draw(st.sampled_from(TO_U[:3]))
-    written["beside"] = f"SELECT t.id, u.id AS side, a AS a, b AS b FROM {_cased(draw, f't {side} {on}')}"
-    views = [sql_view(name, text, tables=NAMED) for name, text in written.items()]
-    group = ProjectionGroup("spelled", views)
-    return by_duckdb(group, written, NAMED)
-
-
-def _cased(draw, text):
-    change = draw(st.sampled_from([str, str, str.upper, str.title]))
-    return text if "'" in text else change(text)
-
-
-def _columns(draw):
-    return "".join(f", {_cased(draw, column)} AS {column}" for column in "abcds")
-
-
-@st.composite
-def _rows(draw: st.DrawFn) -> str:
-    """FROM and WHERE: t joined with the other tables."""
-    how = st.sampled_from(["JOIN", "LEFT JOIN"])
-    joins = [f"{draw(how)} {draw(st.sampled_from(to))}" for to in (TO_U, TO_W, TO_V)]
-    where = draw(st.sampled_from(["", "", " WHERE a IS NULL OR t.a <> 1", " WHERE (T.A > 0)"]))
-    rows = _cased(draw, f"FROM t {' '.join(joins)}{where}")
-    return rows if draw(st.booleans()) else rows.replace("FROM t", "FROM (SELECT * FROM t) t")
-
-
-SPELLED = Followed(lives(spelled_worlds()), 8, lives(spelled_worlds()))

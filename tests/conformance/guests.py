@@ -13,7 +13,8 @@ from pyspark.sql import functions as F
 
 from eventstore import ANY, Aggregate, Personal, event
 from eventstore.identifiers import StreamName
-from projections import ProjectionGroup, Stream, Table, on, view
+from projections import ProjectionGroup, Stream, Table, history, on, view
+from tests.conformance.history_views import lasting
 
 
 class Guest(Aggregate):
@@ -42,7 +43,7 @@ class Booking(Aggregate):
 
 
 def guest_group(guest_topic, booking_topic):
-    """Three views: a guest, a booking with the name of its guest, and the first name of each plan."""
+    """Views: a guest, a booking with the name of its guest, the first name of each plan, and all versions of guests."""
     registered = on(Guest.Registered)
     guests = Table.from_events(
         Guest,
@@ -70,12 +71,13 @@ def guest_group(guest_topic, booking_topic):
     def plan_names(guests: DataFrame) -> DataFrame:
         return guests.groupBy("plan").agg(F.min("name").alias("first"))
 
-    return ProjectionGroup("guests", [guest_cards, booking_cards, plan_names])
+    return ProjectionGroup("guests", [guest_cards, booking_cards, plan_names, history("guest_history", guests)])
 
 
 def expected_views(store):
     """The views as plain Python makes them of the store's events, which it reads with the keys."""
     guests: dict[str, dict[str, Any]] = {}
+    states: dict[str, list[Any]] = {}
     bookings: dict[str, Any] = {}
     for recorded in store.read_all():
         identity = StreamName.parse(recorded.stream).id
@@ -83,16 +85,22 @@ def expected_views(store):
         if isinstance(found, Booking.Placed):
             bookings[identity] = found
         else:
-            guests.setdefault(identity, {}).update(dataclasses.asdict(found))
+            row = guests[identity] = {**guests.get(identity, {}), **dataclasses.asdict(found)}
+            states.setdefault(identity, []).append((int(recorded.time.timestamp() * 1_000_000), row))
     plans: dict[str, list[str]] = {}
     for guest in guests.values():
         plans.setdefault(guest["plan"], []).append(guest["name"])
     names = {identity: guest["name"].upper() for identity, guest in guests.items()}
     return {
-        "guest_cards": {i: (g["name"], g["born"], g["credit"], g["plan"]) for i, g in guests.items()},
+        "guest_cards": {i: shown(g) for i, g in guests.items()},
+        "guest_history": {i: [shown(row) for row, *_ in lasting(found)] for i, found in states.items()},
         "plan_names": {plan: (min(names_of),) for plan, names_of in plans.items()},
         "booking_cards": {i: (b.contact, b.amount, names.get(b.guest_id)) for i, b in bookings.items()},
     }
+
+
+def shown(guest):
+    return tuple(guest[c] for c in ("name", "born", "credit", "plan"))
 
 
 class GuestHistory:

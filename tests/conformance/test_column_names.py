@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import json
-from decimal import Decimal
 
 import pytest
 import sqlalchemy as sa
@@ -118,43 +116,7 @@ class Base(DeclarativeBase):
     pass
 
 
-class Party(Base):
-    __tablename__ = "party"
-    id: Mapped[int] = mapped_column("Party ID", primary_key=True)
-    family_name: Mapped[str | None] = mapped_column("Nachname")
-    metadata_: Mapped[str | None] = mapped_column("metadata")
-
-
 legacy = Table.from_changelog(LEGACY, topic="legacy.public.Bestellungen", null_if_absent=["remark"])
-party = Table.from_changelog(Party, topic="legacy.public.party")
-
-
-@view(key="number")
-def old_orders(legacy, party):
-    who = party.withColumnsRenamed({"id": "customer_id"})
-    return legacy.join(who, "customer_id", "left").select(*NAMES, "family_name", "metadata_")
-
-
-BROWNFIELD = ProjectionGroup("brownfield", [old_orders])
-
-
-def test_columns_are_named_by_their_keys_in_views_and_by_the_source_in_records(spark, tmp_path):
-    with ViewTrial(spark, BROWNFIELD, tmp_path) as trial:
-        trial.put(party, {"id": 1, "family_name": "Æbeltoft", "metadata_": None})
-        row = {"number": 7, "customer_id": 1, "ordered_on": dt.date(2004, 2, 29), "size": Decimal("1.50"), "net": 3}
-        trial.put(legacy, row | {"gross": 4, "remark": "x"})
-        trial.check()
-        shown = row | {"gross": 4, "remark": "x", "family_name": "Æbeltoft", "metadata_": None, "size": "1.50"}
-        assert trial.rows("old_orders") == [shown]
-        trial.put(party, {"id": 1, "family_name": "Berg", "metadata_": "{}"})
-        trial.put(legacy, row | {"size": Decimal("2.00"), "gross": None, "remark": None})
-        trial.check()
-        changed = {"size": "2.00", "gross": None, "remark": None, "family_name": "Berg", "metadata_": "{}"}
-        assert trial.rows("old_orders") == [shown | changed]
-        trial.shake()
-        trial.delete(legacy, row)
-        trial.check()
-        assert trial.rows("old_orders") == []
 
 
 def records_in(log, topic):
@@ -196,6 +158,17 @@ def test_a_column_that_is_no_name_in_every_store_is_refused_with_a_line_that_hel
         table = captured()
         table.append_column(eval(line, {"sa": sa}))
         assert Table.from_changelog(table, topic="shop.public.it").record_names == {table.columns.keys()[1]: name}
+
+
+def test_an_attribute_is_the_name_in_views_and_its_column_the_one_in_records():
+    class Party(Base):
+        __tablename__ = "party"
+        id: Mapped[int] = mapped_column("Party ID", primary_key=True)
+        family_name: Mapped[str | None] = mapped_column("Nachname")
+
+    party = Table.from_changelog(Party, topic="legacy.public.party")
+    assert (party.key, list(party.columns)) == (("id",), ["id", "family_name"])
+    assert party.record_names == {"id": "Party ID", "family_name": "Nachname"}
 
 
 def test_an_attribute_that_is_no_name_in_every_store_is_refused_with_the_line_to_write():

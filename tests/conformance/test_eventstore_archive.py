@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 from sqlalchemy import Connection, literal_column, select
 
-from eventstore import ANY, Dispatcher, SqlEventStore, StreamAppend
+from eventstore import ANY, SqlEventStore, StreamAppend
 from eventstore.backends.sql import writing
 from eventstore.backends.sql.reading import Reader
 from eventstore.errors import InvalidIdentifier, StoreUnavailable, StreamArchived, WrongExpectedVersion
@@ -72,14 +72,6 @@ def test_the_aggregate_snapshot_of_an_archived_stream_is_dropped(store):
     store.save_snapshot(AggregateSnapshot("note-1", 0, b"\0\0\0\0\1state"))
     store.archive_stream("note-1", expected=0)
     assert store.snapshot("note-1") is None
-
-
-def test_a_command_to_an_archived_stream_is_told_so(store):
-    dispatcher = Dispatcher(store)
-    dispatcher.send("1", Note.write, "a")
-    store.archive_stream("note-1", expected=0)
-    with pytest.raises(StreamArchived):
-        dispatcher.send("1", Note.write, "b")
 
 
 def test_an_append_in_the_callers_transaction_is_refused_too(store):

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from eventstore import ANY, Dispatcher, Position
+from eventstore import ANY, Position
 from eventstore.backends.sql import writing
 from eventstore.errors import ImportConflict, StreamDeleted
 from eventstore.snapshots import AggregateSnapshot
-from tests.notes import Note, written
+from tests.notes import written
 
 pytestmark = pytest.mark.postgres_in_faults
 
@@ -70,14 +70,6 @@ def test_readers_and_their_lag_pass_over_what_is_left(store):
     assert store.last_position("note") == kept
     assert store.backlog(kept, category="note") == (0, None)
     assert store.backlog(Position(0, 0), category="note")[0] == 1
-
-
-def test_a_command_to_a_deleted_stream_is_told_so(store):
-    dispatcher = Dispatcher(store)
-    dispatcher.send("1", Note.write, "a")
-    store.delete_stream("note-1", expected=ANY)
-    with pytest.raises(StreamDeleted):
-        dispatcher.send("1", Note.write, "b")
 
 
 @pytest.mark.both_databases

@@ -5,9 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
-import threading
 import uuid
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import date
 from typing import Annotated
@@ -16,10 +14,8 @@ import pytest
 import sqlalchemy as sa
 
 from eventstore import ANY, Aggregate, Dispatcher, MasterKeys, MemoryEventStore, Personal, SqlEventStore, command, event
-from eventstore.backends.sql.keys import SqlKeyStore
 from eventstore.erasure import OUT_OF_REACH
-from eventstore.errors import DeclarationError, InvalidSeal, KeysMissing, UnsupportedFieldType
-from eventstore.snapshots import AggregateSnapshot, Snapshots
+from eventstore.errors import DeclarationError, KeysMissing, UnsupportedFieldType
 from eventstore.testing.scenario import given
 from factfold.cli.entry import main
 
@@ -95,23 +91,6 @@ def test_personal_fields_come_back_as_they_were_until_the_subject_is_erased(stor
     assert store.erase("7").keys == 0
 
 
-def test_who_comes_back_after_an_erasure_has_a_new_key(store):
-    for name in ("Ada", "Ada again"):
-        store.append("customer-7", [Customer.Registered(name=name)], expected=ANY)
-        store.erase("7") if name == "Ada" else None
-    assert [event.name for event in customers(store)] == ["(erased)", "Ada again"]
-
-
-def test_aggregate_snapshots_and_cached_states_of_the_subject_are_gone(store):
-    dispatcher = Dispatcher(store, snapshots=Snapshots(store, every=1, cached=10))
-    dispatcher.send("7", Customer.register, "Ada")
-    assert store.snapshot("customer-7") is None, "a snapshot shows in clear what the events hold sealed"
-    store.save_snapshot(AggregateSnapshot("customer-7", 0, b"\0\0\0\0\1of somebody else's making"))
-    assert store.erase("7").snapshots == 1
-    assert store.snapshot("customer-7") is None
-    assert dispatcher.load(Customer, "7").name == "(erased)"
-
-
 def test_what_is_stored_shows_nothing_of_it(sql):
     sql.append("customer-7", [Customer.Registered(name="Ada Lovelace")], expected=ANY)
     with sql.engine.connect() as connection:
@@ -136,54 +115,6 @@ def test_a_store_without_keys_reads_what_is_clear_and_refuses_the_rest(sql):
         keyless.append("customer-8", [Customer.Registered(name="Bob")], expected=ANY)
     assert keyless.head("customer-8") is None
     assert keyless.erase("7").keys == 1  # to destroy a key nobody needs the master key
-
-
-def test_a_changed_value_is_refused_and_so_is_one_of_another_place(sql):
-    sql.append("customer-7", [Customer.Registered(name="Ada")], expected=ANY)
-    events = sql.tables.events
-    with sql.engine.begin() as connection:
-        payload = bytearray(connection.scalars(sa.select(events.c.payload)).one())
-        payload[40] ^= 1  # within the sealed name
-        connection.execute(sa.update(events).values(payload=bytes(payload)))
-    with pytest.raises(InvalidSeal, match="does not open"):
-        list(sql.read_stream("customer-7"))
-
-
-def test_keys_of_another_store_are_not_taken_for_destroyed_ones(sql):
-    sql.append("customer-7", [Customer.Registered(name="Ada")], expected=ANY)
-    with sql.engine.begin() as connection:
-        connection.execute(sa.delete(sql.tables.subject_keys))
-    with pytest.raises(InvalidSeal, match="was never in this key store"):
-        list(sql.read_stream("customer-7"))
-
-
-def test_rotation_wraps_every_key_anew_and_touches_no_event(sql):
-    for number in range(3):
-        sql.append(f"customer-{number}", [Customer.Registered(name=f"n{number}")], expected=ANY)
-    with sql.engine.connect() as connection:
-        before = list(connection.scalars(sa.select(sql.tables.events.c.payload)))
-    with SqlKeyStore(sql.engine, MasterKeys({"two": OTHER, "one": KEY})) as keys:
-        assert (keys.rotate(), keys.rotate()) == (3, 0)
-    with sql.engine.connect() as connection:
-        assert list(connection.scalars(sa.select(sql.tables.events.c.payload))) == before
-    assert [e.name for e in customers(SqlEventStore(sql.engine, keys=MasterKeys({"two": OTHER})))] == ["n0", "n1", "n2"]
-    with pytest.raises(KeysMissing, match="master key 'two'"):
-        customers(sql)
-
-
-def test_of_writers_at_once_one_makes_the_key(sql):
-    sql.register(Customer)
-    start = threading.Barrier(8)
-
-    def write(number: int) -> None:
-        start.wait()
-        sql.append("customer-7", [Customer.Registered(name=f"n{number}")], expected=ANY)
-
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(write, range(8)))
-    with sql.engine.connect() as connection:
-        assert connection.scalar(sa.select(sa.func.count()).select_from(sql.tables.subject_keys)) == 1
-    assert len({event.name for event in customers(sql)}) == 8
 
 
 @pytest.mark.both_databases

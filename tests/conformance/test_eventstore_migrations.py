@@ -82,13 +82,6 @@ def test_migrations_lead_to_the_tables_the_models_say(store):
     assert differences(store) == []
 
 
-def test_a_column_the_migrations_lack_would_be_seen(store, url):
-    run_migrations(store)
-    store.engine.dispose()
-    execute(url, "alter table events drop column traceparent;")
-    assert len(differences(store)) == 1
-
-
 def test_the_newest_version_is_the_last_migration():
     config = Config()
     config.set_main_option("script_location", "eventstore.backends.sql:migrations")

@@ -32,7 +32,6 @@ FOLLOWED = {
     "views of generated tables": generated_views.FOLLOWED,
     "joins": join_views.FOLLOWED,
     "tables with a condition": filtered_views.FOLLOWED,
-    "any spelling of SQL": generated_views.SPELLED,
     "partitions": partition_views.FOLLOWED,
     "joins by time": time_join_views.FOLLOWED,
     "windows": window_views.FOLLOWED,

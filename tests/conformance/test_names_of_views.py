@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 import sqlalchemy as sa
 
-from projections import Environment, ProjectionGroup, Table, open_runner, rebuild, sql_view, verify, view
+from projections import ProjectionGroup, Table, sql_view
 from projections.declaring.columns import ColumnType
 from projections.declaring.naming import IDENTIFIER
-from projections.spark.session import small_batch_session
 from projections.testing.memory_log import ChangeWriter, MemoryLog
 from tests.captured import captured
+from tests.conformance import view_oracle
 from tests.conformance.relational_batches import RelationalBatches
 from tests.hostile_names import HOSTILE
 
@@ -19,50 +19,35 @@ pytestmark = pytest.mark.both_databases
 goods = captured("goods", "amount")
 
 
-@view(key="id")
-def staged_goods(goods):
-    """PostgreSQL's working tables are called so: where a batch's rows lie, and the keys whose rows are wanted."""
-    return goods.where("amount > 1")
+SQL = {  # PostgreSQL's working tables are called so: where a batch's rows lie, and the keys whose rows are wanted
+    "staged_goods": "SELECT id, amount FROM goods WHERE amount > 1",
+    "wanted_goods": "SELECT id, amount * 2 AS twice FROM staged_goods",
+    "goods_by_amount": "SELECT amount, count(*) AS count FROM staged_goods GROUP BY amount",
+}
+LONG = ColumnType("long")
+KEYS = {"goods_by_amount": "amount"}
+COLUMNS = {
+    "staged_goods": {"id": LONG, "amount": LONG},
+    "wanted_goods": {"id": LONG, "twice": LONG},
+    "goods_by_amount": {"amount": LONG, "count": LONG},
+}
 
 
-@view(key="id")
-def wanted_goods(staged_goods):
-    return staged_goods.selectExpr("id", "amount * 2 AS twice")
-
-
-@view(by="amount")
-def goods_by_amount(staged_goods):
-    return staged_goods.groupBy("amount").count()
-
-
-GROUP = ProjectionGroup("goods", [staged_goods, wanted_goods, goods_by_amount])
-
-
-@pytest.fixture
-def environment(spark, store):
-    return Environment(spark, small_batch_session(spark), store, MemoryLog())
-
-
-def shown(environment, name):
-    with environment.store.looking() as connection:
-        return sorted(tuple(row) for row in connection.exec_driver_sql(f"SELECT * FROM {name}"))
-
-
-def test_each_of_them_follows(environment):
-    changes = ChangeWriter(environment.log)
-    for number in range(4):
-        changes.put(goods, {"id": number, "amount": number})
-    rebuild(environment, GROUP)
-    with open_runner(environment, GROUP) as runner:
-        for change in ({"id": 0, "amount": 3}, {"id": 3, "amount": 1}):
-            changes.put(goods, change)
-            runner.catch_up()
-        changes.delete(goods, {"id": 2})
-        runner.catch_up()
-    assert shown(environment, "staged_goods") == [(0, 3)]
-    assert shown(environment, "wanted_goods") == [(0, 6)]
-    assert shown(environment, "goods_by_amount") == [(3, 1)]
-    assert all(verdict.equal for verdict in verify(environment, GROUP).values())
+def test_each_of_them_follows(store):
+    named = {"goods": goods}
+    for name, text in SQL.items():
+        named[name] = sql_view(name, text, tables=named, key=KEYS.get(name, "id"), by=KEYS.get(name))
+    group = ProjectionGroup("goods", [named[name] for name in SQL])
+    log = MemoryLog()
+    batches, changes = RelationalBatches(store, log, group, SQL, COLUMNS), ChangeWriter(log)
+    for rows in ([(number, number) for number in range(4)], [(0, 3)], [(3, 1)]):
+        for id, amount in rows:
+            changes.put(goods, {"id": id, "amount": amount})
+        batches.catch_up()
+    changes.delete(goods, {"id": 2})
+    batches.catch_up()
+    shown = view_oracle.stored(store, group)
+    assert shown == {"staged_goods": [(0, 3)], "wanted_goods": [(0, 6)], "goods_by_amount": [(3, 1)]}
 
 
 # ---- t12

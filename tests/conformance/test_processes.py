@@ -28,7 +28,7 @@ from tests.conformance.process_shop import (
     Shop,
 )
 from tests.notes import Note
-from tests.unit.eventstore.fulfilment import Fulfilment, Item, Order
+from tests.unit.eventstore.fulfilment import Item, Order
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.postgres_in_faults
@@ -46,13 +46,6 @@ def test_a_process_runs_from_its_start_to_its_end(shop):
         ("order.placed", "running"), ("item.reserve", "running"), ("payment.received", "done")
     ]  # fmt: skip
     assert shop.rows("factfold_scheduled") == 0
-
-
-def test_its_stream_gives_back_its_state_at_every_step(shop):
-    shop.begin(stock=1)
-    shop.work()
-    loaded = shop.dispatcher.load(Fulfilment, "o1")
-    assert (loaded.amount, loaded.reserved, loaded.standing.status) == (Decimal(9), True, "running")
 
 
 @pytest.mark.both_databases

@@ -146,13 +146,6 @@ def stored(store, layout, *columns):
         return connection.execute(sa.select(*(state.c[name] for name in columns))).all()
 
 
-def test_a_row_that_is_older_than_the_stored_one_changes_nothing(store):
-    run, layout = served(store)
-    batch(store, run, layout, lambda: stage_customer(store, layout, 20), to=1)
-    batch(store, run, layout, lambda: stage_customer(store, layout, 10, deleted=True), to=2)
-    assert stored(store, layout, "_pos", "_deleted") == [(20, False)]
-
-
 def test_a_row_that_is_older_than_the_stored_one_reaches_no_view(store):
     run, layout = served(store)
     batch(store, run, layout, lambda: stage_ticket(store, layout, "t1", 0), "t1", to=1)
@@ -249,21 +242,6 @@ def test_a_batch_of_a_superseded_runner_or_without_its_mark_writes_nothing(store
         pass
     with store.transaction() as connection, raises(ProjectionError, code="run-superseded"):
         commit_batch(connection, layout, run, start={"ticket": {0: 0}}, end={"ticket": {0: 1}}, mark="")
-
-
-def test_a_transaction_that_fails_leaves_state_view_and_progress(store):
-    run, layout = served(store)
-
-    def fail_halfway():
-        with store.transaction() as connection:
-            connection.execute(sa.insert(layout.views["ticket_names"].view).values(ticket_id="t1"))
-            connection.execute(sa.insert(layout.tables["tickets"].state).values(ticket_id="t1"))
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        fail_halfway()
-    assert view_rows(store) == []
-    assert store.progress(run) == {"ticket": {0: 0}}
 
 
 def test_a_rebuild_replaces_the_serving_generation_and_clears_unfinished_ones_away(store):

@@ -8,16 +8,14 @@ from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from projections import Environment, ProjectionGroup, open_runner, rebuild
 from projections.spark.session import small_batch_session
 from projections.spark.views.partials import call
 from projections.testing.memory_log import ChangeWriter, MemoryLog
-from tests.conformance.followed_views import EXAMPLES, Batch, few, in_a_file, live_in_a_file
+from tests.conformance.followed_views import EXAMPLES, in_a_file
 from tests.conformance.relational_batches import run
-from tests.conformance.time_join_views import ASKED, HISTORIES, NAMED, SQL, VIEWS, WORLD, clicks, searches
+from tests.conformance.time_join_views import ASKED, NAMED, SQL, VIEWS, WORLD, clicks, searches
 from tests.conformance.view_oracle import in_order, stored
 
 pytestmark = [pytest.mark.kills, pytest.mark.timeout(300 + 5 * EXAMPLES)]
@@ -26,20 +24,6 @@ pytestmark = [pytest.mark.kills, pytest.mark.timeout(300 + 5 * EXAMPLES)]
 @pytest.fixture(scope="module")
 def columns(spark):
     return WORLD.columns(spark)
-
-
-@given(history=HISTORIES, cuts=st.lists(st.booleans(), min_size=50, max_size=50))
-@few(10)
-def test_a_join_by_time_does_not_depend_on_where_the_log_is_cut_into_batches(spark, tmp_path, history, cuts):
-    changes = [change for batch in history for change in batch.changes]
-    parts, one = [[]], [Batch(changes, None)]
-    for change, cut in zip(changes, itertools.cycle(cuts), strict=False):
-        parts[-1].append(change)
-        if cut:
-            parts.append([])
-    several = [Batch(part, None) for part in parts if part]
-    rows = [live_in_a_file(spark, tmp_path, WORLD, life) for life in (several, one)]
-    assert rows[0] == rows[1]
 
 
 # ---- the functions themselves

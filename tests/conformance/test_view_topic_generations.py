@@ -10,10 +10,10 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 
-from eventstore.errors import TopicMismatch, TopicMissing
+from eventstore.errors import TopicMissing
 from projections import ProjectionGroup, view
 from projections.declaring.columns import ColumnType
-from projections.errors import InvalidDefinition, ViewInUse
+from projections.errors import ViewInUse
 from projections.outputs.publishing import opened_publisher, prepare_topics
 from projections.stores import handing_over, outbox, runs, staging
 from projections.stores.runs import BUILT
@@ -187,15 +187,6 @@ def test_a_topic_that_was_deleted_is_filled_again_by_the_next_cut_over(store, lo
     assert folded(log, TOPIC) == rows_of(store, layout.views["sold"])
     with opened_publisher(environment, group_of(2)):
         pass
-
-
-def test_topics_of_others_are_refused(store, log):
-    log.append("taken", b"k", b"{}")
-    with pytest.raises(TopicMismatch, match="no view of this database wrote"):
-        prepare_topics(SimpleNamespace(store=store, log=log), group_of(topic="taken"))
-    serve(store, log, group_of(), ROWS)
-    with pytest.raises(InvalidDefinition, match="of view 'sold' of group 'sold'"):
-        prepare_topics(SimpleNamespace(store=store, log=log), group_of(name="other"))
 
 
 def test_a_topic_that_anybody_made_anew_is_not_taken_for_the_one_that_was_filled(store, log, monkeypatch):

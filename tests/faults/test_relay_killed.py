@@ -2,7 +2,6 @@
 
 Every event is in the topic once, each stream in its order; afterwards compaction has nothing to take but what the dead
 left behind. FACTFOLD_KILLS sets how often it is killed: once in make test, 10 times in make faults (5, twice each).
-What the checker sees of records that are missing, repeated or out of order: tests/unit/test_tools.py.
 """
 
 from __future__ import annotations

@@ -201,19 +201,3 @@ def test_a_publication_of_all_tables_stays_one(shop):
 
     assert shop.rows("SELECT puballtables, pubviaroot FROM pg_publication WHERE pubname = 'of_all'") == [(True, True)]
     shop.run("DROP PUBLICATION of_all")
-
-
-@each_row("members", ["items WHERE (id > 5)", "items (id)"])
-def test_a_filter_that_somebody_wanted_is_named_and_its_remedy_heals_it(shop, members):
-    shop.run("DROP PUBLICATION IF EXISTS filtered", f"CREATE PUBLICATION filtered FOR TABLE {members}, salaries")
-    declared = sharing(shop, "filtered", "items")
-
-    with pytest.raises(SourceNotReady, match=r"hides rows or columns of public\.items") as failure:
-        shop.prepared(declared)
-    shop.run(failure.value.remedy)
-    shop.prepared(declared)
-
-    assert published(shop, "filtered") == {"items", "salaries"}
-    assert shop.rows("SELECT count(*) FROM pg_publication_rel WHERE prqual IS NOT NULL OR prattrs IS NOT NULL") == [
-        (0,)
-    ]

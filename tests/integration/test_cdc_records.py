@@ -18,7 +18,7 @@ from cdc.changes.rules import FIELD_UNAVAILABLE, UNAVAILABLE
 from cdc.errors import SourceNotReady
 from cdc.source.grants import check_source
 from cdc.source.signals import Signals
-from cdc.transforms import Filter, Flatten, HasHeader, InsertField, InsertHeader, Mask, RouteByRegex, TopicMatches
+from cdc.transforms import Filter, Flatten, HasHeader, InsertHeader, Mask, RouteByRegex, TopicMatches
 from eventstore.topics import TopicRecord
 from tests.connectors import rest
 from tests.recordings import every_type
@@ -71,15 +71,6 @@ def test_null_arrives_as_null_in_snapshot_and_stream(shop, connect, records_of, 
     assert [(change.op.value, change.key["id"]) for change in changes] == [("r", 1), ("c", 2), ("c", 3), ("u", 3)]
     assert rows[0] == rows[1] == rows[3] == NOTHING
     assert [name for name, value in rows[2].items() if value is None] == []
-
-
-def test_null_stays_null_through_transforms_that_take_rows_apart(shop, connect, records_of):
-    transforms = (Flatten(), Mask(fields=("code",)), InsertField(field="origin", value="shop"))
-    source = capture(shop, connect, "flat", transforms=transforms)
-    rows = [json.loads(record.value or b"") for record in records_of(source.topics[0], count=4)]
-
-    assert [row["origin"] for row in rows] == ["shop"] * 4
-    assert [{name: row[name] for name in NAMES} for row in (rows[0], rows[1], rows[3])] == [NOTHING] * 3
 
 
 def test_avro_is_refused_before_anything_is_made(shop, connect):

@@ -171,19 +171,6 @@ def opened(engine: Engine, tenant: str) -> SqlEventStore:
     return store
 
 
-def test_the_same_stream_is_another_one_for_each_tenant(engine):
-    stores = {tenant: opened(engine, tenant) for tenant in ("acme", "globex")}
-    for tenant, store in stores.items():
-        store.append("lamp-1", [Lamp.Lit(room=tenant)], expected=NO_STREAM)
-    for tenant, store in stores.items():
-        (recorded,) = store.read_all()
-        assert recorded.data == {"room": tenant}
-        assert [category.topic for category in store.categories()] == [f"{tenant}-lamp"]
-    with engine.connect() as connection:
-        found = connection.execute(text("select topic, ce_source from tenant_acme.events")).all()
-    assert found == [("acme-lamp", "/acme")]
-
-
 def test_a_key_copied_into_another_store_does_not_open_there(engine):
     for tenant in ("acme", "globex"):
         opened(engine, tenant)

@@ -17,7 +17,6 @@ from eventstore.backends.sql import outbox as outbox_module
 from eventstore.backends.sql.outbox import BEFORE_ALL, Outbox
 from eventstore.errors import (
     BrokerRefused,
-    BrokerUnreachable,
     ProducerFenced,
     RelayError,
     StoreNotPrepared,
@@ -242,11 +241,6 @@ def test_a_restored_store_is_refused_until_it_is_renumbered(store, relay_once):
         relay_once()
     execute(store, "UPDATE events SET order_xid = 1")
     assert relay_once().events == 1
-
-
-def test_a_broker_that_is_away_is_named():
-    with pytest.raises(BrokerUnreachable, match=r"127\.0\.0\.1:1"):
-        Publisher(Settings.for_broker("127.0.0.1:1"), "nobody", deadline=2)
 
 
 def test_an_event_longer_than_its_topic_takes_ends_the_relay_after_what_came_before(

@@ -12,8 +12,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 
@@ -182,11 +180,6 @@ def compare_at_once(frame):
         list(threads.map(compare, (plan.clone(), plan)))
 
 
-def compare_many(frames):
-    for frame in frames:
-        compare_at_once(frame)
-
-
 def test_a_kept_plan_can_be_looked_for_while_another_thread_derives_from_it(spark):
     for _ in range(ROUNDS):
         frame = persisted(decoded(spark))
@@ -194,11 +187,3 @@ def test_a_kept_plan_can_be_looked_for_while_another_thread_derives_from_it(spar
             compare_at_once(frame)
         finally:
             frame.unpersist()
-
-
-@pytest.mark.faults
-def test_without_that_the_two_threads_meet_in_the_options_of_the_decoder(spark):
-    """The planted fault. Which error the JVM raises depends on where the two threads meet."""
-    met = r"DUPLICATED_MAP_KEY|requirement failed|FromAvro\.replacement"
-    with pytest.raises((PySparkException, Py4JJavaError), match=met):
-        compare_many(decoded(spark) for _ in range(40 * ROUNDS))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from eventstore import Aggregate, event
 from eventstore.errors import InvalidEventData
 from eventstore.event_types import EventType, event_type_of
@@ -13,7 +11,6 @@ from projections import Stream, Table, branches, field, on
 from projections.logs.set_aside import SetAside
 from projections.spark.judging import Judge
 from projections.spark.routing import Routing
-from tests.reference import fold_table
 from tests.rows import each_row
 
 
@@ -108,13 +105,6 @@ def test_spark_refuses_the_same_records_and_names_the_same_fields(small, decoded
     for offset, (_, missing) in enumerate(LACKING.values(), len(GOOD)):
         assert missing in told[offset].error.message
     assert "give the field a default" in next(iter(found)).error.remedy
-
-
-@each_row("number", range(len(GOOD), len(EVENTS)), ids=LACKING)
-@each_row("table", [t for t in TABLES.values() if t is not TABLES["a stream"]], ids=[*TABLES][:2])
-def test_the_oracle_of_the_folds_refuses_them_too(table, number):
-    with pytest.raises(InvalidEventData, match="has no value for field"):
-        fold_table(table, [RECORDS[number]], REGISTRY)
 
 
 def test_a_router_makes_dead_letters_of_them(small):

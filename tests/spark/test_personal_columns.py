@@ -159,25 +159,6 @@ def test_every_version_shows_what_plain_python_reads_before_and_after_erasures(s
     assert (before["2"], before["4"]) == (after["2"], after["4"])
 
 
-def test_what_they_are_compared_with_is_what_was_meant(keys):
-    records = records_of(STREAMS, keys)
-    rows = in_python(records, keys)
-    assert rows["0"] == {
-        "word": "Ada", "phone": 417, "spent": Decimal(3), "day": dt.datetime(2024, 2, 29, tzinfo=dt.UTC),
-        "card": UUID(int=7), "city": "Bern", "zip": 3000, "tier": "new", "mail": "unknown",
-    }  # fmt: skip
-    assert [row["word"] for row in rows.values()] == ["Ada", "late", "Cleo", "rain", "Eve", "Cleo"]
-    for subject in rows:
-        keys.erase(subject)
-    erased = in_python(records, keys)
-    # What was clear when it was written, or not there at all, nobody can forget.
-    assert erased["0"] == {
-        "word": "(erased)", "phone": -1, "spent": None, "day": dt.datetime(2000, 1, 1, tzinfo=dt.UTC),
-        "card": UUID(int=0), "city": "Bern", "zip": 3000, "tier": "new", "mail": "unknown",
-    }  # fmt: skip
-    assert (erased["2"]["city"], erased["2"]["tier"], erased["2"]["mail"]) == ("nowhere", "none", "")
-
-
 def test_the_rows_of_a_stream_show_it_too(small, keys):
     left = Stream.from_events(Guest, events=[Guest.Joined, Guest.Gone], key="change", id="guest_id")
     records = records_of(STREAMS, keys)

@@ -1,15 +1,12 @@
-"""A SELECT that joins and groups, live on Spark: both of its views are rebuilt, verified and dropped together."""
+"""A SELECT that joins and groups, live on Spark: the view of its rows goes with its generation."""
 
 from __future__ import annotations
-
-from decimal import Decimal
 
 import sqlalchemy as sa
 
 from projections import ProjectionGroup, open_runner, rebuild, sql_view, verify
 from projections.stores.generations import drop
 from projections.testing.memory_log import ChangeWriter
-from projections.testing.trial import ViewTrial
 from tests.captured import captured
 
 sales = captured("sales", "customer_id", at=sa.DateTime, price=sa.Numeric(10, 2))
@@ -29,30 +26,6 @@ def shop(version=1, text=DAYS):
 
 def sale(number, customer, at, price):
     return {"id": number, "customer_id": customer, "at": at, "price": price}
-
-
-def days(trial):
-    return {(str(row["day"]), row["buyer"]): (row["n"], Decimal(row["total"])) for row in trial.rows("days")}
-
-
-def test_groups_of_days_and_names_follow_every_change(spark, tmp_path):
-    with ViewTrial(spark, shop(), tmp_path) as trial:
-        trial.put(customers, {"id": 7, "name": "Ann"})
-        trial.put(sales, sale(1, 7, "2024-01-01T10:00:00", "2.50"))
-        trial.put(sales, sale(2, 7, "2024-01-01T23:00:00", "1.00"))
-        trial.put(sales, sale(3, 8, "2024-01-02T10:00:00", "1.10"))
-        trial.check()
-        assert days(trial) == {("2024-01-01", "ANN"): (2, Decimal("3.50")), ("2024-01-02", None): (1, Decimal("1.10"))}
-        trial.put(customers, {"id": 7, "name": "Eve"})
-        trial.put(customers, {"id": 8, "name": "Eve"})
-        trial.put(sales, sale(1, 7, "2024-01-02T00:00:00", "2.50"))
-        trial.check()
-        assert days(trial) == {("2024-01-02", "EVE"): (2, Decimal("3.60"))}
-        trial.put(sales, sale(2, 7, "2024-01-01T23:00:00", "9.00"))
-        trial.delete(sales, {"id": 1})
-        trial.delete(customers, {"id": 8})
-        trial.check()
-        assert days(trial) == {("2024-01-01", "EVE"): (1, Decimal("9.00")), ("2024-01-02", None): (1, Decimal("1.10"))}
 
 
 def test_the_rows_are_part_of_each_generation_and_go_with_it(local):

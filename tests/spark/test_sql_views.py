@@ -14,7 +14,6 @@ from projections.declaring.sql_views import Query, SqlFunction
 from projections.errors import InvalidDefinition
 from projections.spark.session import small_batch_session
 from projections.spark.views.view_functions import view_columns
-from projections.testing.trial import ViewTrial
 from tests.captured import captured
 from tests.rows import each_row
 
@@ -200,32 +199,6 @@ def test_a_query_that_spark_cannot_analyse_is_a_definition_to_correct(own, text,
     with pytest.raises(InvalidDefinition, match=re.escape(cause)) as refused:
         view_columns(own, group)
     assert refused.value.remedy == "correct its query"
-
-
-def test_a_view_over_rows_of_a_subquery_is_the_same_live_and_rebuilt(spark, tmp_path):
-    texts = {
-        "of_bosses": "SELECT id, name FROM customers"
-        " WHERE boss_id IN (SELECT b.id FROM customers b WHERE b.name > 'b')",
-        "with_names": "SELECT (SELECT c.name FROM customers c WHERE c.id = o.customer_id) AS name,"
-        " 'O''Brien' AS quoted, o.id FROM orders o",
-        "large": "WITH orders AS (SELECT * FROM orders WHERE amount > 5)"
-        " SELECT o.id, to_char(amount, '0999') AS amount, c.name"
-        " FROM orders o LEFT JOIN customers c ON o.customer_id = c.id",
-    }
-    views = [sql_view(name, text, tables=TABLES) for name, text in texts.items()]
-    with ViewTrial(spark, ProjectionGroup("in_sql", views), tmp_path) as trial:
-        for number in (1, 2):
-            trial.put(customers, {"id": number, "boss_id": 3 - number, "name": "a"})
-            trial.put(orders, {"id": number, "customer_id": number, "amount": 4 * number, "at": None})
-        trial.put(customers, {"id": 2, "boss_id": 1, "name": "c"})
-        trial.check()
-        assert trial.rows("of_bosses") == [{"id": 1, "name": "a"}]
-        assert trial.rows("large") == [{"id": 2, "amount": "0008", "name": "c"}]
-        assert {row["name"] for row in trial.rows("with_names")} == {"a", "c"}
-        assert {row["quoted"] for row in trial.rows("with_names")} == {"O'Brien"}
-        trial.put(customers, {"id": 2, "boss_id": 1, "name": "b"})
-        trial.check()
-        assert trial.rows("of_bosses") == []
 
 
 class Written:

@@ -232,43 +232,6 @@ def test_functions_in_python_stay_in_a_query_that_is_cut(small, tmp_path):
         assert trial.rows("buyers") == [{"id": 2, "next": 3}]
 
 
-LAST_SESSION = {
-    "in one view": "SELECT seller_id, max(w.start) AS last FROM {} GROUP BY seller_id",
-    "in stages": "SELECT max(w.start) AS last, 1 AS one FROM {} GROUP BY seller_id",
-}
-
-
-@each_row("text", LAST_SESSION.values(), ids=LAST_SESSION)
-def test_a_session_is_merged_where_a_group_above_reads_its_start_alone(small, tmp_path, text):
-    whole = "session_window(timestamp_seconds(amount), '5 seconds')"
-    sessions = f"(SELECT seller_id, {whole} AS w FROM orders GROUP BY seller_id, {whole})"
-    name = "last_in_stages" if "one" in text else "last_in_one"
-    group = ProjectionGroup(name, [sql_view("some", text.format(sessions), tables=NAMED)])
-    with ViewTrial(small, group, tmp_path) as trial:
-        for number, second in enumerate((1, 20, 23)):
-            trial.put(orders, {"id": number, "seller_id": 1, "amount": second})
-        trial.check()
-        assert [row["last"].timestamp() for row in trial.rows("some")] == [20]
-
-
-MEANT = {
-    "in an aggregate": ("max(kind) AS most", "", [("ANN", "ann"), ("EVE", "eve")]),
-    "in HAVING": ("1 AS one", "HAVING max(kind) > 'b'", [("EVE", 1)]),
-}
-
-
-@each_row(("column", "having", "expected"), MEANT.values(), ids=MEANT)
-def test_a_name_that_is_a_column_and_a_result_means_what_spark_means(small, tmp_path, column, having, expected):
-    named = "SELECT id, full_name, lower(full_name) AS kind FROM customers"
-    text = f"SELECT upper(full_name) AS kind, {column} FROM ({named}) GROUP BY upper(full_name) {having}"
-    group = ProjectionGroup(f"cut_{having[:6].lower()}", [sql_view("some", text, tables=NAMED)])
-    with ViewTrial(small, group, tmp_path) as trial:
-        for number, name in enumerate(("Ann", "Eve")):
-            trial.put(customers, {"id": number, "full_name": name, "region_id": 1})
-        trial.check()
-        assert sorted(tuple(row.values())[:2] for row in trial.rows("some")) == expected
-
-
 def test_all_rows_are_computed_up_to_a_number_of_them(small, tmp_path):
     def group(most):
         view = sql_view("numbered", "SELECT id, row_number() OVER (ORDER BY amount) AS n FROM orders", tables=NAMED)

@@ -32,46 +32,6 @@ def bought(orders, customers):
     return orders.join(named, "customer_id", "left").select("id", "name")
 
 
-def asked(name, text):
-    """A view that asks for its customer by a subquery; some orders have none."""
-
-    def function(orders, customers):
-        return orders.sparkSession.sql(text, orders=orders, customers=customers)
-
-    function.__name__, function.signature = name, text
-    tables = {"orders": orders, "customers": customers}
-    return view(key="id", tables=tables)(function)
-
-
-ASKED = [
-    asked("without", "SELECT id FROM {orders} o WHERE NOT EXISTS"
-                     " (SELECT 1 FROM {customers} c WHERE c.id = o.customer_id AND c.name = 'Ann')"),
-    asked("known", "SELECT id, EXISTS (SELECT 1 FROM {customers} c WHERE c.id = o.customer_id) AS x FROM {orders} o"),
-    asked("missing", "SELECT id FROM {orders} WHERE customer_id IS NOT NULL"
-                     " AND customer_id NOT IN (SELECT id FROM {customers})"),
-    asked("either", "SELECT id, coalesce(customer_id IN (SELECT id FROM {customers}), false) AS x FROM {orders}"),
-    asked("named", "SELECT id, (SELECT name FROM {customers} c WHERE c.id = o.customer_id) AS name FROM {orders} o"),
-]  # fmt: skip
-
-
-@pytest.mark.faults
-def test_views_that_ask_by_a_subquery_stand_the_trial(spark, tmp_path):
-    with ViewTrial(spark, ProjectionGroup("trial", ASKED), tmp_path) as trial:
-        trial.put(orders, {"id": 1, "customer_id": 7, "region_id": 2})
-        trial.put(orders, {"id": 2, "customer_id": None, "region_id": 2})
-        trial.check()
-        trial.put(customers, {"id": 7, "region_id": 2, "name": "Ann"})
-        trial.check()
-        assert trial.rows("without") == [{"id": 2}]
-        trial.put(orders, {"id": 2, "customer_id": 7, "region_id": 3})
-        trial.put(orders, {"id": 1, "customer_id": None, "region_id": 3})
-        trial.check()
-        trial.delete(customers, {"id": 7})
-        trial.check()
-        assert trial.rows("missing") == [{"id": 2}]
-        assert trial.rows("either") == [{"id": 1, "x": False}, {"id": 2, "x": False}]
-
-
 @view(key="id")
 def neighbours(orders, customers):
     """Joined by another column than the reference has."""

@@ -73,17 +73,6 @@ def test_a_fold_reads_every_version_as_plain_python_does(small, decoded, table):
     assert versions == {str(n): (0, len(stream) - 1) for n, stream in enumerate(STREAMS)}
 
 
-def test_what_the_folds_are_compared_with_is_what_was_meant():
-    rows = fold_table(DECLARED, RECORDS, REGISTRY)
-    assert rows["0"] == {
-        "customer_id": 7, "currency": "EUR", "priority": 3, "ordered": dt.datetime(2024, 2, 29, tzinfo=dt.UTC),
-        "amount": Decimal(31), "last": "sea", "why": None,
-    }  # fmt: skip
-    assert (rows["1"]["amount"], rows["1"]["last"], rows["2"]["why"], rows["3"]["last"]) == (
-        Decimal(40), None, "storm", "paid",
-    )  # fmt: skip
-
-
 def test_a_stream_has_the_events_of_today(small, decoded):
     sent = Stream.from_events(Shipment, events=Shipment.Sent, key="shipment_id")
     found = Reduction(REGISTRY).reduce(

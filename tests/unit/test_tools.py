@@ -5,19 +5,15 @@ from __future__ import annotations
 import datetime as dt
 import inspect
 import re
-from contextlib import closing
 from decimal import Decimal
-from types import SimpleNamespace
 
 import pytest
-import sqlalchemy as sa
 
 from benchmarks import append_async
 from benchmarks.__main__ import main, programs, rows, table
 from benchmarks.flink_sql import BY_DUCKDB, DIALECT, Changelog, Refused, of_flink
 from docs.performance_chart import drawn, margin
 from tests.conformance.sql_suites import of_duckdb, texts
-from tests.crates import crate_store, faults, fill
 from tests.rows import each_row
 
 
@@ -176,19 +172,3 @@ def test_a_refusal_is_raised_with_its_reason(how):
 
 
 # ---- the checker of a relay
-
-
-def test_the_checker_of_a_relay_sees_what_is_missing_repeated_or_out_of_order(tmp_path):
-    with closing(crate_store(f"sqlite:///{tmp_path / 'crates.db'}", partitions=1)) as store:
-        for _ in range(3):
-            fill(store, 1, 2)
-        columns = store.tables.events.c
-        query = sa.select(columns.message_key, columns.partition, columns.payload).order_by(columns.position)
-        with store.engine.connect() as connection:
-            found = [SimpleNamespace(key=row[0].encode(), partition=row[1], value=row[2])
-                     for row in connection.execute(query)]  # fmt: skip
-        again = [*found, *found[-2:]]
-        compacted = [*found[:-4], *found[-2:], *found[-4:-2]]
-        assert [set(faults(store, records)) for records in (found, found[:-1], again, compacted)] == [
-            set(), {"missing"}, {"repeated", "disordered"}, {"disordered"}
-        ]  # fmt: skip
