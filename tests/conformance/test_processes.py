@@ -9,11 +9,9 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
 
 from eventstore.backends.sql.process_rows import ProcessRows
 from eventstore.errors import InvalidEventData
-from eventstore.processes.errors import ProcessVersionMissing, StepFailed
 from eventstore.scheduling import Schedule
 from tests.conformance.process_shop import (
     Counting,
@@ -22,13 +20,12 @@ from tests.conformance.process_shop import (
     Hurried,
     Named,
     Newer,
-    NewerAlone,
     Patient,
     Reminder,
     Shop,
 )
 from tests.notes import Note
-from tests.unit.eventstore.fulfilment import Item, Order
+from tests.unit.eventstore.fulfilment import Order
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.postgres_in_faults
@@ -183,29 +180,6 @@ def surviving(crashes, work):
         assert crashes.happened
 
 
-def test_a_failing_compensation_is_listed_as_stuck_and_retried_by_hand(shop):
-    shop.begin(stock=5, quantity=2)
-    shop.work()
-    shop.send("tea", Item.close)
-    shop.pass_time(minutes=31)
-    shop.worker().drain()
-    (stuck,) = shop.processes.instances(stuck=timedelta(days=9))
-    assert (stuck.status, stuck.waits_for) == ("compensation_failed", "a retry of its compensation")
-    assert "the shelf is closed" in stuck.problem
-    open_again(shop)
-    shop.processes.retry("fulfilment", "o1")
-    shop.worker().drain()
-    assert shop.status("o1") == "compensated"
-    assert shop.types("item-tea")[-1] == "item.released"
-
-
-def open_again(shop):
-    """The shelf is opened by hand: its stream is cut for the test."""
-    with shop.store.engine.begin() as connection:
-        events = sa.table("events", sa.column("type"))
-        connection.execute(sa.delete(events).where(events.c.type == "item.closed"))
-
-
 def test_a_payment_before_its_order_waits_for_it(shop):
     shop.stock(5)
     shop.pay("o1")
@@ -243,19 +217,6 @@ def test_an_instance_ends_by_the_code_it_began_with_or_is_moved(shops):
     said = {order: second.processes.steps("talk", order)[-1].data["state"] for order in ("old", "moved", "new")}
     assert said == {"old": '{"said": "former"}', "moved": '{"said": "newer"}', "new": '{"said": "newer"}'}
     assert second.processes.show("talk", "moved").code == 2
-
-
-def test_an_instance_whose_code_is_gone_says_so_and_loses_nothing(shops):
-    first = shops(Former)
-    first.place("old")
-    first.deliver()
-    alone = Shop(first.store, NewerAlone)
-    alone.seen = first.seen
-    first.pay("old")
-    with pytest.raises(StepFailed) as failed:
-        alone.deliver()
-    assert isinstance(failed.value.cause, ProcessVersionMissing)
-    assert "talk 'old' began with version 1 of its code, which is missing" in str(failed.value.cause)
 
 
 def test_an_event_without_a_stream_id_that_a_process_can_have_is_an_error_of_that_event(shops):

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from eventstore import Aggregate, SqlEventStore, command, event
 from eventstore.errors import InvalidEventData, InvalidIdentifier, SubscriptionError
 from eventstore.processes import Process, reacts, starts, times_out
-from eventstore.processes.errors import ProcessError, ProcessStuck, StepFailed
+from eventstore.processes.errors import ProcessError, ProcessStuck, ProcessVersionMissing, StepFailed
 from eventstore.scheduling import Schedule
 from tests.conformance.process_shop import NOON, Exploding, Former, NewerAlone, Shop, explode
 from tests.errors import raises
@@ -149,14 +149,18 @@ def test_a_cancellation_while_it_compensates_withdraws_no_compensation(shop):
     assert shop.status("o1") == "compensated"
 
 
-def test_an_instance_whose_former_code_is_missing_is_moved(shops):
+def test_an_instance_whose_code_is_missing_says_so_and_loses_nothing_when_it_is_moved(shops):
     first = shops(Former)
     first.place("o1")
     first.deliver()
     alone = Shop(first.store, NewerAlone)
     alone.seen = first.seen
-    assert alone.processes.migrate("talk", "o1").code == 2
     first.pay("o1")
+    with pytest.raises(StepFailed) as failed:
+        alone.deliver()
+    assert isinstance(failed.value.cause, ProcessVersionMissing)
+    assert "talk 'o1' began with version 1 of its code, which is missing" in str(failed.value.cause)
+    assert alone.processes.migrate("talk", "o1").code == 2
     alone.deliver()
     assert alone.steps("o1")[-1] == ("payment.received", "running")
     assert alone.processes.steps("talk", "o1")[1].data["note"] == "from 1"
@@ -233,14 +237,16 @@ def test_a_scheduled_command_is_left_to_the_worker_that_knows_its_aggregate(shop
     assert (shop.types("parcel-o1"), schedule.pending()) == (["parcel.sent"], [])
 
 
-def test_a_scheduled_command_that_was_set_aside_is_listed_with_its_reason_and_retried(shop):
+def test_a_command_that_fails_is_set_aside_while_others_are_sent_and_listed_with_its_reason_and_retried(shop):
     schedule = Schedule(shop.store, clock=lambda: shop.now)
     waiting = schedule.after(timedelta(days=30)).send("o2", Order.ship, carrier="Post")
     exploding = schedule.at(NOON).send("o1", explode)
-    worker = shop.worker(commands=[Exploding])
+    schedule.at(NOON).send("o3", Order.cancel, reason="late")
+    worker = shop.worker(commands=[Order, Exploding])
     for _ in range(8):
         worker.run_once()
         shop.pass_time(minutes=30)
+    assert (shop.types("order-o3"), worker.report.failed) == (["order.cancelled"], 5)
     aside, later = schedule.pending()
     assert schedule.pending(failed=True) == [aside]
     assert (aside.id, aside.due, aside.error) == (exploding, None, "ZeroDivisionError")
@@ -305,14 +311,16 @@ class Returning(Process, sends=[Parcel]):
         self.send(self.id, Parcel.dispatch).undone_by(Parcel.dispatch)
 
 
-def test_two_retries_undo_a_step_once(shops):
+def test_a_failed_compensation_is_listed_as_stuck_and_two_retries_undo_its_step_once(shops):
     shop = shops(Returning)
     shop.place("o1")
     shop.work()
     Parcel.mood = "shut"
     shop.processes.cancel("returning", "o1")
     shop.worker().drain()
-    assert shop.status("o1") == "compensation_failed"
+    (stuck,) = shop.processes.instances(stuck=AGES)
+    assert (stuck.status, stuck.waits_for) == ("compensation_failed", "a retry of its compensation")
+    assert "the gate is shut" in stuck.problem
     Parcel.mood = "fine"
     shop.processes.retry("returning", "o1")
     with pytest.raises(ProcessError, match="returning 'o1' has nothing to repeat: it is compensating"):

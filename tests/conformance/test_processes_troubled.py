@@ -15,27 +15,11 @@ from eventstore.errors import InvalidEventData, SubscriptionError
 from eventstore.processes.errors import ProcessError, StepFailed
 from eventstore.processes.running import open_process
 from eventstore.scheduling import Schedule
-from tests.conformance.process_shop import NOON, Broken, Exploding, Picky, Reminder, explode
+from tests.conformance.process_shop import NOON, Broken, Picky, Reminder
 from tests.errors import raises
 from tests.unit.eventstore.fulfilment import Fulfilment, Order
 
 pytestmark = pytest.mark.postgres_in_faults
-
-
-def test_a_timer_that_nobody_can_read_is_set_aside_and_the_others_go_on(shops):
-    shop = shops(Reminder)
-    for order in ("good", "bad"):
-        shop.send(order, Order.place, sku="10", quantity=1, amount=Decimal(1))
-    shop.deliver()
-    shop.insert_timer("bad", "renamed since")
-    shop.pass_time(hours=1)
-    worker = shop.worker()
-    for _ in range(4):
-        worker.run_once()
-    assert ("remind", "running") in shop.steps("good")
-    (stuck,) = shop.processes.instances(stuck=timedelta(days=9))
-    assert stuck.instance == "bad"
-    assert "has no handler for the timer 'renamed since'" in stuck.problem
 
 
 @pytest.mark.both_databases
@@ -62,13 +46,22 @@ def reminded(shop, **orders):
 
 
 @pytest.mark.both_databases
-def test_a_timer_whose_handler_raises_is_tried_again_then_set_aside_and_can_be_retried(shops):
+def test_a_timer_that_fails_is_tried_again_then_set_aside_and_can_be_retried_and_the_others_go_on(shops):
+    """As its handler raises, as no stream takes the step, and as no handler of it is there."""
     shop = shops(Reminder)
-    worker = reminded(shop, o1="10", o2="raise")
-    assert shop.steps("o1")[-1] == ("remind", "running")
-    stuck = shop.processes.show("reminder", "o2")
-    assert "remind was set aside: ZeroDivisionError" in stuck.problem
-    assert stuck.waits_for == "timer remind, which was set aside"
+    shop.send("o4", Order.place, sku="10", quantity=1, amount=Decimal(1))
+    shop.deliver()
+    shop.insert_timer("o4", "renamed since")
+    worker = reminded(shop, o1="10", o2="raise", o3="large", o5="10")
+    assert [shop.steps(f"o{number}")[-1][0] for number in (1, 2, 3, 4, 5)] == [
+        "remind", "order.placed", "order.placed", "remind", "remind",
+    ]  # fmt: skip
+    stuck = {one.instance: one for one in shop.processes.instances(stuck=timedelta(days=9))}
+    assert stuck.keys() == {"o2", "o3", "o4"}
+    assert "remind was set aside: ZeroDivisionError" in stuck["o2"].problem
+    assert stuck["o2"].waits_for == "timer remind, which was set aside"
+    assert "remind was set aside" in stuck["o3"].problem
+    assert "has no handler for the timer 'renamed since'" in stuck["o4"].problem
     Reminder.broken = False
     try:
         shop.processes.retry("reminder", "o2")
@@ -76,20 +69,7 @@ def test_a_timer_whose_handler_raises_is_tried_again_then_set_aside_and_can_be_r
     finally:
         Reminder.broken = True
     assert shop.steps("o2")[-1] == ("remind", "running")
-    assert shop.processes.instances(stuck=timedelta(days=9)) == []
-
-
-def test_a_command_that_fails_is_tried_again_and_set_aside_while_others_are_sent(shop):
-    schedule = Schedule(shop.store, clock=lambda: shop.now)
-    schedule.at(NOON).send("o1", explode)
-    schedule.at(NOON).send("o2", Order.cancel, reason="late")
-    worker = shop.worker(commands=[Order, Exploding])
-    for _ in range(8):
-        shop.pass_time(minutes=30)
-        worker.run_once()
-    assert shop.types("order-o2") == ["order.cancelled"]
-    assert worker.report.failed == 5
-    assert shop.rows("factfold_scheduled") == 1
+    assert len(shop.processes.instances(stuck=timedelta(days=9))) == 2
 
 
 @pytest.mark.both_databases
@@ -116,13 +96,6 @@ def test_a_second_start_is_not_tried_again_and_says_what_to_do(shop):
     with shop.store.engine.connect() as connection:
         (message,) = connection.execute(sa.text("SELECT message FROM factfold_dead_letters")).scalars()
     assert "would start fulfilment-o1, which is there already" in message
-
-
-def test_a_step_that_no_stream_takes_is_set_aside_and_the_others_of_its_batch_are_taken(shops):
-    shop = shops(Reminder)
-    reminded(shop, o1="10", o2="large", o3="10")
-    assert [shop.steps(order)[-1][0] for order in ("o1", "o2", "o3")] == ["remind", "order.placed", "remind"]
-    assert "remind was set aside" in shop.processes.show("reminder", "o2").problem
 
 
 @pytest.mark.both_databases
