@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -19,14 +18,12 @@ from uuid import UUID
 from eventstore.erasure import PersonalData, Sealer
 from eventstore.errors import (
     EventIdTaken,
-    FactfoldError,
     InvalidArgument,
     StreamArchived,
     StreamDeleted,
     WrongExpectedVersion,
 )
 from eventstore.event_types import EventType, type_of_object
-from eventstore.fields.conversions import aware_utc
 from eventstore.identifiers import (
     ARCHIVED_HEAD,
     DELETED_HEAD,
@@ -46,7 +43,6 @@ from eventstore.store import (
     NewEvent,
     RecordedEvent,
     StreamAppend,
-    Streams,
 )
 from eventstore.topics import MAX_EVENT_BYTES, partition_of
 
@@ -105,24 +101,17 @@ class Batch:
         """The time as RFC 3339 with microseconds, always six digits."""
         return rfc3339(self.time)
 
-    def refusal(self, stream: int, head: int) -> FactfoldError | None:
-        """Return the error if this head version (-1: none) breaks the expectation of the stream."""
-        closed = _CLOSED.get(head)
-        if closed is not None:
-            return closed(self.streams.names[stream])
-        if self.streams.low[stream] <= head <= self.streams.high[stream]:
-            return None
-        actual = None if head == NO_VERSION else head
-        return WrongExpectedVersion(self.streams.names[stream], self.streams.expected[stream], actual)
-
     def check_heads(self, heads: Sequence[int]) -> None:
         """Raise WrongExpectedVersion, StreamDeleted or StreamArchived for the first stream that refuses its events."""
+        streams = self.streams
         for stream, head in enumerate(heads):
-            refusal = self.refusal(stream, head)
-            if refusal is not None:
-                raise refusal
+            if head in _CLOSED:
+                raise _CLOSED[head](streams.names[stream])
+            if not streams.low[stream] <= head <= streams.high[stream]:
+                actual = None if head == NO_VERSION else head
+                raise WrongExpectedVersion(streams.names[stream], streams.expected[stream], actual)
 
-    def placed(self, events: Sequence[RecordedEvent], *, repeated: bool = True) -> list[AppendResult] | None:
+    def placed(self, events: Sequence[RecordedEvent]) -> list[AppendResult] | None:
         """Return the results of this append, whose events were recorded as these; None where they stand otherwise."""
         results, in_order = [], iter(events)
         for name, count in zip(self.streams.names, self.streams.counts, strict=True):
@@ -132,7 +121,7 @@ class Batch:
                 return None
             positions, ids = tuple(e.position for e in part), tuple(e.id for e in part)
             schema_ids = tuple(e.schema_id for e in part)
-            results.append(AppendResult(name, versions, positions, ids, part[0].time, schema_ids, repeated))
+            results.append(AppendResult(name, versions, positions, ids, part[0].time, schema_ids, repeated=True))
         return results
 
     def id_taken(self) -> EventIdTaken:
@@ -355,56 +344,3 @@ def rfc3339(moment: datetime) -> str:
     """Return a UTC time as RFC 3339 with six digits and Z."""
     # A tenth of what strftime takes, which is felt where an event is appended alone.
     return f"{moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """The part of a stream that a reader asks for.
-
-    Attributes:
-        stream: The stream.
-        first: The first version.
-        last: The last version, None without a bound.
-        until: The moment in UTC after which no event is read, None without one.
-        backwards: Whether reading begins at the highest version.
-        limit: The number of events at most.
-    """
-
-    stream: str
-    first: int
-    last: int | None
-    until: datetime | None
-    backwards: bool
-    limit: int | None
-
-
-class StoredStreams(Streams, ABC):
-    """Streams of one store, as `eventstore.store.Streams` declares them."""
-
-    def read_stream(
-        self,
-        stream: StreamName | str,
-        *,
-        from_version: int = 0,
-        to_version: int | None = None,
-        until: datetime | None = None,
-        backwards: bool = False,
-        limit: int | None = None,
-    ) -> Iterator[RecordedEvent]:
-        """Yield one stream's events by version, both bounds included. An unknown stream has none.
-
-        Args:
-            stream: The stream.
-            from_version: The first version.
-            to_version: The last version, by default the newest.
-            until: Stop before the first event recorded after this moment, even if a clock went backwards. Raises
-                InvalidEventData for a moment without a time zone.
-            backwards: Begin at the highest version.
-            limit: The number of events at most.
-        """
-        check_bounds(from_version=from_version, to_version=to_version, limit=limit)
-        moment = None if until is None else aware_utc(until)
-        return self._part(Part(str(stream_name(stream)), from_version, to_version, moment, backwards, limit))
-
-    @abstractmethod
-    def _part(self, part: Part) -> Iterator[RecordedEvent]: ...

@@ -28,7 +28,7 @@ from eventstore.snapshots import has_personal_events
 from eventstore.store import RecordedCommand, RecordedEvent
 
 if TYPE_CHECKING:
-    from eventstore import MemoryEventStore, SqlEventStore
+    from eventstore import SqlEventStore
 
 _PAGE: Final = 500
 _SHOWN: Final = 1000
@@ -92,7 +92,7 @@ class DecidedAgain:
 
 
 def decide_again(
-    store: SqlEventStore | MemoryEventStore,
+    store: SqlEventStore,
     kind: type[Aggregate],
     *,
     since: datetime | None = None,

@@ -11,9 +11,9 @@ import pytest
 import sqlalchemy as sa
 
 from eventstore import ANY, Aggregate, MasterKeys, MemoryEventStore, Personal, SqlKeyStore, event
-from eventstore.backends.memory import MemoryKeys
 from eventstore.errors import DeclarationError, ImportConflict, InvalidExport, KeysMissing
 from tests.errors import raises
+from tests.vault import Vault
 
 pytestmark = pytest.mark.postgres_in_faults
 
@@ -69,7 +69,7 @@ def keys_of(store):
 
 @pytest.mark.parametrize("name", FORMS)
 def test_what_is_imported_beside_a_shared_key_store_can_be_erased(opened, tmp_path, name):
-    shared = MemoryKeys()
+    shared = Vault()
     admitted(opened(shared)).export_file(tmp_path / name)
     target = opened(shared)
     target.import_file(tmp_path / name)
@@ -81,7 +81,7 @@ def test_what_is_imported_beside_a_shared_key_store_can_be_erased(opened, tmp_pa
 @pytest.mark.parametrize("name", FORMS)
 def test_events_whose_keys_are_not_here_are_refused_before_anything_is_stored(opened, tmp_path, name):
     admitted(opened()).export_file(tmp_path / name)
-    for keys in (MASTER, MemoryKeys(), None):
+    for keys in (MASTER, Vault(), None):
         target = opened(keys)
         with raises(KeysMissing, match="keys that this key store does not know", remedy="--with-keys"):
             target.import_file(tmp_path / name)
@@ -212,7 +212,7 @@ def test_a_file_made_without_keys_has_none_to_take(opened, tmp_path):
 
 
 def test_keys_that_are_kept_elsewhere_do_not_travel(opened, tmp_path):
-    store = admitted(opened(MemoryKeys()))
+    store = admitted(opened(Vault()))
     for move in (store.export_file, store.import_file):
         with pytest.raises(DeclarationError, match="in another key store"):
             move(tmp_path / "all.jsonl", keys=True)

@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
-from uuid import UUID, uuid4
 
 import pytest
 import sqlalchemy as sa
@@ -28,12 +26,11 @@ from eventstore import (
     command,
     event,
 )
-from eventstore.backends.memory import MemoryKeys
-from eventstore.erasure import FollowedKeys, KeyStore, new_data_key
+from eventstore.erasure import FollowedKeys
 from eventstore.errors import DeclarationError
-from eventstore.personal.sealing import DataKey
 from eventstore.snapshots import AggregateSnapshot, Snapshots, shape_of
-from eventstore.testing.key_stores import FollowedKeysConformance, KeyStoreConformance
+from eventstore.testing.key_stores import FollowedKeysConformance
+from tests.vault import Vault
 
 OLD = os.urandom(32)
 MASTER, LATER = MasterKeys({"one": OLD}), MasterKeys({"two": os.urandom(32), "one": OLD})
@@ -197,14 +194,9 @@ class Member(Aggregate):
         self.visits += 1
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def store(request, tmp_path):
-    if request.param == "memory":
-        yield MemoryEventStore()
-        return
-    with SqlEventStore(f"sqlite:///{tmp_path}/club.db", keys=MasterKeys({"one": os.urandom(32)})) as opened:
-        opened.create_tables()
-        yield opened
+@pytest.fixture
+def store():
+    return MemoryEventStore()
 
 
 def test_a_command_under_way_across_an_erasure_leaves_nothing_of_the_person(store):
@@ -257,7 +249,7 @@ WRAPPING = MasterKeys({"one": os.urandom(32)})
 class TestMemoryKeys(FollowedKeysConformance):
     @pytest.fixture
     def keys(self) -> FollowedKeys:
-        return MemoryKeys()
+        return Vault()
 
 
 def of_a_store(url):
@@ -279,39 +271,9 @@ class TestPostgresKeys(FollowedKeysConformance):
         yield from of_a_store(request.getfixturevalue("database")())
 
 
-class Vault:
-    """What an author writes: the four methods, with what the package root offers for them."""
-
-    def __init__(self):
-        self._lock, self._alive = threading.Lock(), dict[str, DataKey]()
-        self._keys: dict[UUID, DataKey | None] = {}
-
-    def keys_for(self, subjects):
-        with self._lock:
-            for subject in subjects:
-                if subject not in self._alive:
-                    key = self._alive[subject] = new_data_key(uuid4())
-                    self._keys[key.id] = key
-            return {subject: self._alive[subject] for subject in subjects}
-
-    def keys(self, ids):
-        with self._lock:
-            return {key_id: self._keys[key_id] for key_id in ids if key_id in self._keys}
-
-    def erase(self, subject):
-        with self._lock:
-            key = self._alive.pop(subject, None)
-            if key is not None:
-                self._keys[key.id] = None
-            return int(key is not None)
-
-    def rotate(self):
-        return 0
-
-
-class TestKeysOfOnesOwn(KeyStoreConformance):
+class TestKeysOfOnesOwn(FollowedKeysConformance):
     @pytest.fixture
-    def keys(self) -> KeyStore:
+    def keys(self) -> FollowedKeys:
         return Vault()
 
 

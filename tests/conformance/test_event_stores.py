@@ -15,7 +15,6 @@ import sqlalchemy
 from eventstore import ANY, Aggregate, MemoryEventStore, SqlEventStore, event
 from eventstore.testing.conformance import (
     ArchiveConformance,
-    ClosedStreamConformance,
     DeletionConformance,
     EvolutionConformance,
     SnapshotConformance,
@@ -43,10 +42,6 @@ class StreamsOnly:
 
 class TestPartOfTheSuite(StreamConformance):
     opened = staticmethod(lambda request: nullcontext(StreamsOnly(MemoryEventStore())))
-
-
-class TestRestOfTheSuiteInMemory(EvolutionConformance, SnapshotConformance, ClosedStreamConformance):
-    opened = staticmethod(lambda request: nullcontext(MemoryEventStore()))
 
 
 class InATransaction(TransactionConformance):

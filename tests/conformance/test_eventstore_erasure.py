@@ -62,9 +62,9 @@ def sql(opened):
     return opened(keys=MasterKeys({"one": KEY}))
 
 
-@pytest.fixture(params=["in memory", "in a database"])
-def store(request, sql):
-    return MemoryEventStore() if request.param == "in memory" else sql
+@pytest.fixture
+def store():
+    return MemoryEventStore()
 
 
 def customers(store):

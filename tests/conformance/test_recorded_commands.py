@@ -70,9 +70,9 @@ class Order(Aggregate):
         self.customer = e.customer_id
 
 
-@pytest.fixture(params=["in memory", "in a database"])
-def store(request, opened):
-    return MemoryEventStore() if request.param == "in memory" else opened(keys=KEYS)
+@pytest.fixture
+def store():
+    return MemoryEventStore()
 
 
 def placed(store, order="o1"):

@@ -10,7 +10,6 @@ from uuid import NAMESPACE_OID, UUID, uuid5
 import pytest
 
 from eventstore import Aggregate, Personal, event
-from eventstore.backends.memory import MemoryKeys
 from eventstore.erasure import PersonalData
 from eventstore.errors import InvalidEventData, InvalidSeal, KeysMissing
 from eventstore.event_types import event_type_of
@@ -26,6 +25,7 @@ from projections.spark.views.disclosing import Disclosure
 from projections.spark.views.view_functions import personal_columns
 from tests.reference import fold_table, route
 from tests.rows import each_row
+from tests.vault import Vault
 
 RAW = "topic string, partition int, offset bigint, key string, value binary, ce_id string"
 
@@ -104,11 +104,11 @@ STREAMS: list[list[object]] = [
 
 
 @pytest.fixture
-def keys() -> MemoryKeys:
-    return MemoryKeys()
+def keys() -> Vault:
+    return Vault()
 
 
-def records_of(streams: list[list[object]], keys: MemoryKeys) -> list[tuple[int, str, bytes]]:
+def records_of(streams: list[list[object]], keys: Vault) -> list[tuple[int, str, bytes]]:
     happened = [(f"guest-{n}@{v}", str(n), e) for n, stream in enumerate(streams) for v, e in enumerate(stream)]
     encode: Any = PersonalData(keys).sealer({subject for _, subject, _ in happened})
     framed = [(key, event_type_of(e), e) for key, _, e in happened]
@@ -186,7 +186,7 @@ def test_executors_open_as_the_driver_does(small, keys):
 class _Fixed:
     """The same keys in another process: without the lock, which no other process could take."""
 
-    def __init__(self, keys: MemoryKeys) -> None:
+    def __init__(self, keys: Vault) -> None:
         self._by_id = dict(keys._by_id)
 
     def keys(self, ids):
@@ -247,7 +247,7 @@ NOTES = Table.from_events(
 )
 
 
-def noted(keys: MemoryKeys) -> dict[str, Any]:
+def noted(keys: Vault) -> dict[str, Any]:
     """The values of an event as its record holds them."""
     happened = Visit.Noted(by="ä:7", number=-8, card=UUID(int=0xABCDEF), one="1", two="2", three="3")
     encode = PersonalData(keys).sealer({"ä:7", "-8", str(UUID(int=0xABCDEF))})

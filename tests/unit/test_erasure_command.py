@@ -14,19 +14,19 @@ import pytest
 from typer.testing import Result
 
 from eventstore import ANY, Aggregate, Dispatcher, MasterKeys, Personal, SqlEventStore, command, event, subscription
-from eventstore.backends.memory import MemoryKeys
 from eventstore.backends.sql.database import Database
 from eventstore.errors import DeclarationError, KeysMissing, NotFound
 from eventstore.processes import Process, starts
 from factfold.cli.service import processes
 from factfold.development import from_store
 from tests.commands import factfold
+from tests.vault import Vault
 
 KEY = os.urandom(32)
 MASTER = MasterKeys({"one": KEY})
 
-vault = MemoryKeys()
-Vaults = MemoryKeys
+vault = Vault()
+Vaults = Vault
 
 
 class Guest(Aggregate):
@@ -38,7 +38,7 @@ class Guest(Aggregate):
 @pytest.fixture
 def elsewhere(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[SqlEventStore]:
     """A store whose keys are in the vault of this module."""
-    monkeypatch.setitem(globals(), "vault", MemoryKeys())
+    monkeypatch.setitem(globals(), "vault", Vault())
     with SqlEventStore(url, keys=vault) as store:
         store.create_tables()
         store.append("guest-1", [Guest.Invited(name="Ada")], expected=ANY)

@@ -6,7 +6,7 @@ Streams of a store, and of a transaction that a caller has open in its database.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from operator import eq, ge, le
 from typing import Any, Final
@@ -14,7 +14,7 @@ from uuid import UUID
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, Table, func, select, tuple_, union_all
 
-from eventstore.backends.batch import Batch, Part, StoredStreams, stream_name
+from eventstore.backends.batch import Batch, check_bounds, stream_name
 from eventstore.backends.sql.database import Database
 from eventstore.backends.sql.greenlets import TURN
 from eventstore.backends.sql.values import bindable, rows_in
@@ -33,7 +33,8 @@ from eventstore.store import (
     RecordedCommand,
     RecordedEvent,
     StreamAppend,
-)  # fmt: skip
+    Streams,
+)
 from eventstore.topics import DELETED_TYPE
 
 
@@ -60,6 +61,27 @@ def conditions(events: Table, selection: Selection) -> list[ColumnElement[bool]]
 # A page of 1,000 events of about 120 bytes is some 300 kB on the wire, and takes about 10 ms to decode.
 _PAGE: Final = 1000
 _HIGHEST: Final = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The part of a stream that a reader asks for.
+
+    Attributes:
+        stream: The stream.
+        first: The first version.
+        last: The last version, None without a bound.
+        until: The moment in UTC after which no event is read, None without one.
+        backwards: Whether reading begins at the highest version.
+        limit: The number of events at most.
+    """
+
+    stream: str
+    first: int
+    last: int | None
+    until: datetime | None
+    backwards: bool
+    limit: int | None
 
 
 class Reader:
@@ -288,12 +310,35 @@ def _metadata(correlation_id: str | None, causation_id: str | None, traceparent:
     return Metadata(correlation_id=correlation_id, causation_id=causation_id, traceparent=traceparent)
 
 
-class SqlStreams(StoredStreams):
+class SqlStreams(Streams):
     """Streams that a reader of the database reads."""
 
     _reader: Reader
 
-    def _part(self, part: Part) -> Iterator[RecordedEvent]:
+    def read_stream(
+        self,
+        stream: StreamName | str,
+        *,
+        from_version: int = 0,
+        to_version: int | None = None,
+        until: datetime | None = None,
+        backwards: bool = False,
+        limit: int | None = None,
+    ) -> Iterator[RecordedEvent]:
+        """Yield one stream's events by version, both bounds included. An unknown stream has none.
+
+        Args:
+            stream: The stream.
+            from_version: The first version.
+            to_version: The last version, by default the newest.
+            until: Stop before the first event recorded after this moment, even if a clock went backwards. Raises
+                InvalidEventData for a moment without a time zone.
+            backwards: Begin at the highest version.
+            limit: The number of events at most.
+        """
+        check_bounds(from_version=from_version, to_version=to_version, limit=limit)
+        moment = None if until is None else aware_utc(until)
+        part = Part(str(stream_name(stream)), from_version, to_version, moment, backwards, limit)
         return self._reader.stream(part)
 
     def find(self, event_id: UUID) -> RecordedEvent | None:

@@ -7,7 +7,7 @@ import os
 import pytest
 import sqlalchemy as sa
 
-from eventstore import MasterKeys, MemoryEventStore, SqlEventStore
+from eventstore import MasterKeys, SqlEventStore
 from tests.ledger import METADATA
 
 
@@ -25,9 +25,3 @@ def keyed_store(store_url):
     """A store in SQLite with keys for personal fields."""
     with SqlEventStore(store_url, keys=MasterKeys({"one": os.urandom(32)})) as store:
         yield store
-
-
-@pytest.fixture(params=["memory", "SQLite"])
-def either_store(request):
-    """A store of each kind that has keys."""
-    return MemoryEventStore() if request.param == "memory" else request.getfixturevalue("keyed_store")

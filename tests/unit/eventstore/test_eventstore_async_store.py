@@ -21,7 +21,6 @@ from sqlalchemy.exc import InvalidRequestError
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from eventstore import ANY, NO_STREAM, AsyncSqlEventStore, SqlEventStore
-from eventstore.backends.memory import MemoryKeys
 from eventstore.backends.sql import greenlets
 from eventstore.backends.sql.greenlets import TURN, release_when_cut_off
 from eventstore.backends.sql.reading import Reader
@@ -30,6 +29,7 @@ from eventstore.personal.sealing import DataKey
 from tests.errors import raises
 from tests.ledger import METADATA, Payment
 from tests.unit.eventstore.customer import Customer
+from tests.vault import Vault
 
 PAID = Payment.Received(amount=1)
 
@@ -228,7 +228,7 @@ async def test_a_registry_is_asked_without_holding_up_the_loop(url):
 T = TypeVar("T")
 
 
-class Remote(MemoryKeys):
+class Remote(Vault):
     """Answers once the loop has had a turn, as a service does after a while; a loop that waits for it never has one."""
 
     def __init__(self) -> None:

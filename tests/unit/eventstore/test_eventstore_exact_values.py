@@ -89,8 +89,8 @@ class Plain(Aggregate):
 
 
 @pytest.fixture
-def store(either_store: EventStore) -> EventStore:
-    return either_store
+def store() -> EventStore:
+    return MemoryEventStore()
 
 
 NUL = [

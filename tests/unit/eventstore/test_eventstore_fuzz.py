@@ -18,7 +18,6 @@ import pytest
 import sqlalchemy as sa
 
 from eventstore import ANY, Aggregate, MasterKeys, Metadata, Personal, SqlEventStore, event
-from eventstore.backends.memory import MemoryKeys
 from eventstore.erasure import PersonalData
 from eventstore.errors import FactfoldError, NotFramedAvro
 from eventstore.event_types import event_type_of
@@ -29,6 +28,7 @@ from eventstore.schema_registry import RegisteredSchema, unknown_schema
 from eventstore.topics import TopicRecord, recorded_event
 from tests.unit.eventstore.client_records import Message
 from tests.unit.eventstore.mutations import NESTED, changed_bytes, changed_json, changed_lines
+from tests.vault import Vault
 
 SEED = 20261126
 MASTER = MasterKeys({"one": b"1" * 32})
@@ -77,17 +77,17 @@ def try_all(size: int, attempt: Callable[[random.Random], object]) -> int:
 
 
 @pytest.fixture
-def keys() -> MemoryKeys:
-    return MemoryKeys()
+def keys() -> Vault:
+    return Vault()
 
 
 @pytest.fixture
-def payload(keys: MemoryKeys) -> bytes:
+def payload(keys: Vault) -> bytes:
     return PersonalData(keys).sealer({"1", "8"})(JOINED, joined(1), ORIGIN)
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_avro_bodies_and_sealed_values(keys: MemoryKeys, payload: bytes, size: int) -> None:
+def test_avro_bodies_and_sealed_values(keys: Vault, payload: bytes, size: int) -> None:
     known = {JOINED.schema_id: JOINED.registered}
 
     def lookup(schema_id: int) -> RegisteredSchema:
@@ -106,7 +106,7 @@ def test_avro_bodies_and_sealed_values(keys: MemoryKeys, payload: bytes, size: i
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_schemas_and_what_is_read_by_them(keys: MemoryKeys, payload: bytes, size: int) -> None:
+def test_schemas_and_what_is_read_by_them(keys: Vault, payload: bytes, size: int) -> None:
     original = JOINED.registered.to_json()
 
     def attempt(chance: random.Random) -> None:
@@ -198,7 +198,7 @@ def test_headers_of_records(payload: bytes, size: int) -> None:
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_records_of_a_subscription(keys: MemoryKeys, payload: bytes, size: int) -> None:
+def test_records_of_a_subscription(keys: Vault, payload: bytes, size: int) -> None:
     declared = SimpleNamespace(source=None, signature=SimpleNamespace(types=None))
     schemas = SimpleNamespace(schema={JOINED.schema_id: JOINED.registered}.__getitem__)
     reader = ArrivalReader(declared, schemas, PersonalData(keys))  # type: ignore[arg-type]

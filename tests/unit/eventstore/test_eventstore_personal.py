@@ -37,7 +37,6 @@ from eventstore import (
 )
 from eventstore import subscription as subscribe
 from eventstore.aggregates.dispatcher import logged
-from eventstore.backends.memory import MemoryKeys
 from eventstore.backends.sql.source import StoreSource
 from eventstore.erasure import Origin, PersonalData
 from eventstore.errors import InvalidEventData, InvalidSeal, KeysMissing
@@ -49,6 +48,7 @@ from eventstore.schema_registry import RegisteredSchema
 from tests.rows import each_row
 from tests.unit.eventstore.handlers import deliver
 from tests.unit.eventstore.memory_source import MemoryArrival, MemorySource
+from tests.vault import Vault
 
 SENTINEL, NUMBER = "Zuckmayer", 7_391_264_805
 MOMENT = datetime(1896, 12, 27, 3, 17, 59)
@@ -217,21 +217,21 @@ CLEAR = {"customer_id": "7", "recipient": "Ada", "greeting": "Dear Ada", "note":
 
 
 @pytest.fixture
-def keys() -> MemoryKeys:
-    return MemoryKeys()
+def keys() -> Vault:
+    return Vault()
 
 
-def sealed(keys: MemoryKeys, origin: Origin = HERE) -> tuple[RegisteredSchema, dict[str, Any]]:
+def sealed(keys: Vault, origin: Origin = HERE) -> tuple[RegisteredSchema, dict[str, Any]]:
     encode = PersonalData(keys).sealer({"7", "1", "2"})
     return AvroDecoder({KIND.schema_id: KIND.registered}.__getitem__).decode(encode(KIND, PLACED, origin))
 
 
-def disclosed(keys: MemoryKeys, schema: RegisteredSchema, values: Mapping[str, Any], origin: Origin = HERE) -> Any:
+def disclosed(keys: Vault, schema: RegisteredSchema, values: Mapping[str, Any], origin: Origin = HERE) -> Any:
     (found,) = PersonalData(keys).disclose([(schema, dict(values), origin)])
     return found
 
 
-def test_a_sealed_event_opens_where_it_was_sealed(keys: MemoryKeys) -> None:
+def test_a_sealed_event_opens_where_it_was_sealed(keys: Vault) -> None:
     assert disclosed(keys, *sealed(keys)) == CLEAR
 
 
@@ -252,13 +252,13 @@ ELSEWHERE: dict[str, Callable[[RegisteredSchema, dict[str, Any]], tuple[Any, Any
 
 
 @each_row("where", ELSEWHERE)
-def test_a_sealed_value_opens_nowhere_else(keys: MemoryKeys, where: str) -> None:
+def test_a_sealed_value_opens_nowhere_else(keys: Vault, where: str) -> None:
     with pytest.raises(InvalidSeal, match="does not open"):
         disclosed(keys, *ELSEWHERE[where](*sealed(keys)))
 
 
 @each_row("place", range(60))
-def test_no_changed_byte_goes_unnoticed(keys: MemoryKeys, place: int) -> None:
+def test_no_changed_byte_goes_unnoticed(keys: Vault, place: int) -> None:
     schema, values = sealed(keys)
     changed = bytearray(values["greeting"])
     changed[place % len(changed)] ^= 1 << (place % 8)
@@ -267,14 +267,14 @@ def test_no_changed_byte_goes_unnoticed(keys: MemoryKeys, place: int) -> None:
 
 
 @pytest.mark.parametrize("version", [0, 1, 3, 255])
-def test_a_value_does_not_open_under_another_version(keys: MemoryKeys, version: int) -> None:
+def test_a_value_does_not_open_under_another_version(keys: Vault, version: int) -> None:
     schema, values = sealed(keys)
     for name in schema.personal:
         with pytest.raises(InvalidSeal):
             disclosed(keys, schema, {**values, name: bytes([version]) + values[name][1:]})
 
 
-def test_a_schema_that_names_no_field_for_the_subject_is_refused(keys: MemoryKeys) -> None:
+def test_a_schema_that_names_no_field_for_the_subject_is_refused(keys: Vault) -> None:
     schema, values = sealed(keys)
     fields = [
         {**f, "type": {**f["type"], "subject": "nobody"}} if f["name"] == "recipient" else f
@@ -385,8 +385,8 @@ class Caller(Aggregate):
 
 
 @pytest.fixture
-def filled_store(either_store: Any) -> Any:
-    return either_store
+def filled_store() -> Any:
+    return MemoryEventStore()
 
 
 def recorded(filled_store: Any, event: object = First.Called(phone="+41", line=2), *, erased: bool = True) -> Any:

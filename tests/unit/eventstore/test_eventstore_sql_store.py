@@ -23,7 +23,6 @@ from eventstore import (
     AsyncSqlEventStore,
     Dispatcher,
     MasterKeys,
-    MemoryEventStore,
     Metadata,
     SqlEventStore,
 )
@@ -200,7 +199,7 @@ def test_a_hostile_schema_name_is_refused(schema: str) -> None:
         SqlEventStore("sqlite://", schema=schema)
 
 
-def _topics(store: SqlEventStore | MemoryEventStore) -> dict[str, str]:
+def _topics(store: SqlEventStore) -> dict[str, str]:
     return {category.name: category.topic for category in store.categories()}
 
 
@@ -210,11 +209,10 @@ def _sql_store(url: str, **options: Any) -> SqlEventStore:
     return store
 
 
-@pytest.mark.parametrize("kind", ["sql", "memory"])
 @pytest.mark.parametrize(("source", "topic"), [(None, "order"), ("/shop", "shop.order")])
-def test_a_new_category_gets_the_topic_of_its_service(url: str, kind: str, source: str | None, topic: str) -> None:
+def test_a_new_category_gets_the_topic_of_its_service(url: str, source: str | None, topic: str) -> None:
     options = {} if source is None else {"source": source}
-    with MemoryEventStore(**options) if kind == "memory" else _sql_store(url, **options) as store:
+    with _sql_store(url, **options) as store:
         store.append("order-1", [PLACED], expected=NO_STREAM)
         store.declare_category("parcel", partitions=2, topic="parcels")
         assert _topics(store) == {"order": topic, "parcel": "parcels"}

@@ -8,7 +8,7 @@ import pickle
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,6 @@ from eventstore import (
     tenant_store,
 )
 from eventstore import tenants as tenants_of
-from eventstore.backends.memory import MemoryKeys
 from eventstore.backends.sql import engines
 from eventstore.backends.sql import store as store_module
 from eventstore.backends.sql.store import tenant_schema
@@ -64,54 +63,12 @@ from tests.ledger import Payment
 from tests.rows import each_row
 from tests.unit.eventstore.counter import Counter
 from tests.unit.eventstore.customer import Customer
-
-Store = MemoryEventStore | SqlEventStore
-
-# What a store in memory does not have, and why.
-EXCEPTIONS = {
-    "version": "no tables",
-    "migration_sql": "no tables",
-    "ahead_of_cluster": "no cluster that it could have been moved out of",
-    "renumber": "no cluster that it could have been moved out of",
-    "export_file": "what is to be kept is not kept here",
-    "import_file": "what is to be kept is not kept here",
-    "recorded_ids": "no topic that it could fill",
-    "topics_of": "no topic that it could fill",
-    "read_selected": "looked into by commands, which open databases",
-    "read_categories": "read by the source of a subscription, whose place is in a database",
-    "sources_of": "no import by which an event of another source could have come",
-    "within": "no transaction that it could take part in",
-}
-PARAMETERS = {"append": {"connection"}, "append_batch": {"connection"}}
+from tests.vault import Vault
 
 
-def public(kind: type) -> dict[str, Any]:
-    own = [(name, one) for base in reversed(kind.__mro__[:-1]) for name, one in vars(base).items()]
-    return {name: one for name, one in own if not name.startswith("_") and inspect.isfunction(one)}
-
-
-def test_the_store_in_memory_has_every_method_of_the_one_in_a_database() -> None:
-    real, ours = public(SqlEventStore), public(MemoryEventStore)
-    assert real.keys() - ours.keys() == EXCEPTIONS.keys()
-    assert ours.keys() <= real.keys()
-
-
-@each_row("name", sorted(public(MemoryEventStore)))
-def test_a_method_takes_the_same_parameters(name: str) -> None:
-    real, ours = (inspect.signature(public(kind)[name]).parameters for kind in (SqlEventStore, MemoryEventStore))
-    expected = {known: one.kind for known, one in real.items() if known not in PARAMETERS.get(name, ())}
-    assert {known: one.kind for known, one in ours.items()} == expected
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-def store(request: pytest.FixtureRequest, tmp_path: Path, clock: FixedClock) -> Iterator[Store]:
-    stores: dict[str, Callable[[], Store]] = {
-        "memory": lambda: MemoryEventStore(clock=clock),
-        "sqlite": lambda: SqlEventStore(f"sqlite:///{tmp_path / 'events.db'}", clock=clock),
-    }
-    with stores[request.param]() as store:
-        store.create_tables()
-        yield store
+@pytest.fixture
+def store(clock: FixedClock) -> MemoryEventStore:
+    return MemoryEventStore(clock=clock)
 
 
 @pytest.fixture
@@ -119,7 +76,7 @@ def clock() -> FixedClock:
     return FixedClock()
 
 
-def test_what_a_service_does_when_it_starts(store: Store) -> None:
+def test_what_a_service_does_when_it_starts(store: MemoryEventStore) -> None:
     for _ in range(2):
         store.create_tables()
         store.register(Counter, Payment)
@@ -135,7 +92,7 @@ def test_what_a_service_does_when_it_starts(store: Store) -> None:
     assert store.schema(kinds[0].schema_id) == kinds[0].registered
 
 
-def test_what_it_is_refused(store: Store) -> None:
+def test_what_it_is_refused(store: MemoryEventStore) -> None:
     store.append("payment-1", [Payment.Received(amount=1)], expected=ANY)
     with raises(InvalidArgument, code="partitions-fixed", match="has 4 partitions, 8 were asked for"):
         store.declare_category("payment", partitions=8)
@@ -145,7 +102,7 @@ def test_what_it_is_refused(store: Store) -> None:
         store.schema(1)
 
 
-def test_where_a_category_stands(store: Store, clock: FixedClock) -> None:
+def test_where_a_category_stands(store: MemoryEventStore, clock: FixedClock) -> None:
     assert (store.fence(), store.last_position("payment")) == (FenceStatus(0, 0.0, None), None)
     first = store.append("payment-1", [Payment.Received(amount=1)], expected=ANY)
     store.append("counter-1", [Counter.Counted(by=1)], expected=ANY)
@@ -162,7 +119,7 @@ def test_where_a_category_stands(store: Store, clock: FixedClock) -> None:
     assert store.backlog(Position(9, 9), category="payment") == (0, None)
 
 
-def test_which_streams_are_archived(store: Store) -> None:
+def test_which_streams_are_archived(store: MemoryEventStore) -> None:
     for stream in ("payment-2", "payment-1", "counter-1"):
         event: object = Counter.Counted(by=1) if stream.startswith("counter") else Payment.Received(amount=1)
         store.append(stream, [event], expected=ANY)
@@ -221,7 +178,7 @@ def test_no_engine_is_opened_to_see_what_a_url_says(monkeypatch: pytest.MonkeyPa
 
 def test_an_async_subscriber_reads_with_the_keys_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[object] = []
-    keys = MemoryKeys()
+    keys = Vault()
 
     @subscription("customer", group="welcome")
     async def welcome(event: Customer.Registered) -> None:
@@ -323,11 +280,6 @@ ADDED = Counter.Counted(by=1)
 NO_TEXT: list[Any] = [42, True, 1.5, None, UUID(int=1), b"counter-1", ["counter-1"], Counter]
 
 
-@pytest.fixture
-def any_store(either_store: EventStore) -> EventStore:
-    return either_store
-
-
 STREAM_USES: dict[str, Callable[[Any, Any], Any]] = {
     "append": lambda store, name: store.append(name, [ADDED], expected=ANY),
     "append_batch": lambda store, name: store.append_batch([StreamAppend(name, [ADDED], ANY)]),
@@ -349,16 +301,16 @@ CHECKS = [StreamName.parse, *(one for name, one in vars(identifiers).items() if 
 
 @each_row("name", NO_TEXT, ids=repr)
 @each_row("use", STREAM_USES)
-def test_a_stream_name_that_is_no_text_is_refused(any_store: EventStore, use: str, name: Any) -> None:
+def test_a_stream_name_that_is_no_text_is_refused(store: EventStore, use: str, name: Any) -> None:
     with pytest.raises(InvalidIdentifier):
-        STREAM_USES[use](any_store, name)
+        STREAM_USES[use](store, name)
 
 
 @each_row("id", NO_TEXT, ids=repr)
 @each_row("use", ID_USES)
-def test_a_stream_id_that_is_no_text_is_refused(any_store: EventStore, use: str, id: Any) -> None:
+def test_a_stream_id_that_is_no_text_is_refused(store: EventStore, use: str, id: Any) -> None:
     with pytest.raises(InvalidIdentifier):
-        ID_USES[use](any_store, id)
+        ID_USES[use](store, id)
 
 
 def test_the_remedy_is_to_give_a_text() -> None:
@@ -375,17 +327,17 @@ def test_every_name_that_is_no_text_is_refused(check: Callable[[Any], Any], name
 
 
 @pytest.mark.parametrize("offered", [Counter.Counted, NewEvent(Counter.Counted)], ids=["bare", "in a NewEvent"])
-def test_a_class_is_no_event(any_store: EventStore, offered: Any) -> None:
+def test_a_class_is_no_event(store: EventStore, offered: Any) -> None:
     with pytest.raises(InvalidEventData, match=r"Counter\.Counted is a class, not an event"):
-        any_store.append("counter-1", [ADDED, offered], expected=ANY)
-    assert list(any_store.read_stream("counter-1")) == []
+        store.append("counter-1", [ADDED, offered], expected=ANY)
+    assert list(store.read_stream("counter-1")) == []
 
 
 @each_row("offered", [int, 3, None, "x", {}, object(), NewEvent(NewEvent(ADDED)), Counter])
-def test_what_is_no_event_is_refused(any_store: EventStore, offered: Any) -> None:
+def test_what_is_no_event_is_refused(store: EventStore, offered: Any) -> None:
     with pytest.raises(FactfoldError):
-        any_store.append("counter-1", [ADDED, offered], expected=ANY)
-    assert list(any_store.read_stream("counter-1")) == []
+        store.append("counter-1", [ADDED, offered], expected=ANY)
+    assert list(store.read_stream("counter-1")) == []
 
 
 def test_an_aggregate_emits_no_class() -> None:
@@ -401,10 +353,10 @@ def test_nothing_is_tried_with_a_class() -> None:
 @each_row(
     "events", [ADDED, Counter.Counted, "ab", b"ab", 3, None, iter([ADDED]), {ADDED}], ids=lambda e: type(e).__name__
 )
-def test_what_is_no_list_of_events_is_refused(any_store: EventStore, events: Any) -> None:
+def test_what_is_no_list_of_events_is_refused(store: EventStore, events: Any) -> None:
     with raises(InvalidArgument, code="invalid-append", match="no list of events"):
-        any_store.append("counter-1", events, expected=ANY)
-    assert list(any_store.read_stream("counter-1")) == []
+        store.append("counter-1", events, expected=ANY)
+    assert list(store.read_stream("counter-1")) == []
 
 
 def test_a_stream_name_is_split_at_its_first_dash() -> None:
