@@ -23,10 +23,9 @@ import sqlalchemy as sa
 
 from eventstore.backends.sql.dialect import blaming_no_record, is_outage, transaction, unavailable
 from eventstore.backends.sql.greenlets import release_when_cut_off
-from eventstore.backends.sql.values import keys, needed
+from eventstore.backends.sql.values import bindable, keys, needed
 from eventstore.backends.sql.ways import Mark, check_transactional, create_missing, supported, ways_of
-from eventstore.errors import StoreNotPrepared, StoreUnavailable, SubscriptionError
-from eventstore.shown_urls import shown_url
+from eventstore.errors import StoreUnavailable, SubscriptionError
 
 HANDLED: Final = "handled"
 DEAD: Final = "dead"
@@ -51,36 +50,26 @@ def inbox_table(metadata: sa.MetaData) -> sa.Table:
 
 
 class Inbox:
-    """The events of one topic that one group has handled, in the handler's database, and the handler's transactions.
+    """The events that one group has handled, by topic, in the handler's database, and the handler's transactions.
 
-    `of` gives the inbox of another topic of the group, for transactions that this one begins.
+    Attributes:
+        topics: The topics whose events were claimed or given up here.
     """
 
-    def __init__(self, engine: sa.Engine, group: str, *, topic: str) -> None:
+    def __init__(self, engine: sa.Engine, group: str) -> None:
         self._ways = supported(engine, "the inbox")
         release_when_cut_off(engine)
         self._engine = engine
         self._group = group
-        self._topic = topic
         self._metadata = sa.MetaData()
         self._table = inbox_table(self._metadata)
-        columns = self._table.c
-        self._own = sa.and_(columns.subscriber == group, columns.topic == topic)
-        self._parts: dict[str, Inbox] = {}
+        self.topics: set[str] = set()
         self._driver: Any = None
 
-    def of(self, topic: str) -> Inbox:
-        """Return the group's inbox of a topic."""
-        part = self._parts.get(topic)
-        if part is None:
-            part = self._parts[topic] = Inbox(self._engine, self._group, topic=topic)
-        return part
-
     def create_tables(self) -> None:
-        """Create the table if it is missing; safe from many processes at once. StoreUnavailable, StoreNotPrepared."""
+        """Create the table if it is missing; safe from many processes at once. StoreUnavailable."""
         with self.begin() as tx:
             create_missing(tx, self._metadata)
-            self._check_columns(tx)
 
     def check_engine(self) -> None:
         """Refuse an engine in autocommit mode; DeclarationError, StoreUnavailable."""
@@ -110,55 +99,50 @@ class Inbox:
                 raise
             lent.take_back()
 
-    def claim(self, tx: sa.Connection, ids: Sequence[str]) -> set[str] | None:
+    def claim(self, tx: sa.Connection, topic: str, ids: Sequence[str]) -> set[str] | None:
         """Insert ids (32 hexadecimal digits), each given once; return those that were new, None where all were."""
         if not ids:
             return None
+        self.topics.add(topic)
         with blaming_no_record(self._engine):
-            return self._ways.claim(tx, self._group, self._topic, ids)
+            return self._ways.claim(tx, self._group, topic, ids)
 
-    def unclaim(self, tx: sa.Connection, ids: Sequence[str]) -> int:
+    def unclaim(self, tx: sa.Connection, topic: str, ids: Sequence[str]) -> int:
         """Take back claims of events that were not handled after all; return how many there were."""
+        claimed = sa.delete(self._table).where(self._of(topic))
         with blaming_no_record(self._engine):
-            return self._ways.unclaim(tx, self._group, self._topic, ids)
+            parts = bindable(list(map(UUID, ids)))
+            return sum(tx.execute(claimed.where(self._table.c.event_id.in_(part))).rowcount for part in parts)
 
-    def give_up(self, tx: sa.Connection, event_id: str) -> None:
+    def give_up(self, tx: sa.Connection, topic: str, event_id: str) -> None:
         """Note that an event became a dead letter."""
-        key = {"subscriber": self._group, "topic": self._topic, "event_id": UUID(event_id)}
+        self.topics.add(topic)
+        key = {"subscriber": self._group, "topic": topic, "event_id": UUID(event_id)}
         updates = {"time": self._ways.now(), "outcome": DEAD}
         statement = self._ways.insert(self._table).values(key | updates)
         tx.execute(statement.on_conflict_do_update(index_elements=list(key), set_=updates))
 
-    def forget(self, after: timedelta | None = None) -> int:
-        """Delete rows older than that by the database's clock, or any; 10,000 at most, return how many."""
+    def forget(self, topics: Iterable[str], after: timedelta | None = None) -> int:
+        """Delete rows older than that by the database's clock, or any; 10,000 of a topic at most, return how many."""
+        event_id = self._table.c.event_id
+        is_old = sa.true() if after is None else self._table.c.time < self._ways.now(ago=after)
         with self.begin() as tx:
-            return self.forget_within(tx, after)
+            forgotten = 0
+            for own in map(self._of, topics):
+                old = sa.select(event_id).where(own, is_old).limit(_FORGOTTEN_AT_ONCE)
+                forgotten += tx.execute(sa.delete(self._table).where(own, event_id.in_(old))).rowcount
+            return forgotten
 
-    def forget_all(self) -> int:
-        """Delete every row, part by part, and return how many; events are handled again if they come again."""
+    def forget_all(self, topic: str) -> int:
+        """Delete every row of a topic, part by part, and return how many. Its events are handled again if they come."""
         self.create_tables()
         forgotten = 0
-        while count := self.forget():
+        while count := self.forget([topic]):
             forgotten += count
         return forgotten
 
-    @property
-    def topics(self) -> list[str]:
-        """The topics that `of` was asked for."""
-        return list(self._parts)
-
-    def forget_parts(self, after: timedelta, topics: Iterable[str]) -> int:
-        """Do as `forget` for several topics, in one transaction."""
-        with self.begin() as tx:
-            return sum(self.of(topic).forget_within(tx, after) for topic in topics)
-
-    def forget_within(self, tx: sa.Connection, after: timedelta | None) -> int:
-        """Do as `forget` in a transaction that was begun already."""
-        event_id = self._table.c.event_id
-        old = sa.select(event_id).where(self._own)
-        if after is not None:
-            old = old.where(self._table.c.time < self._ways.now(ago=after))
-        return tx.execute(sa.delete(self._table).where(self._own, event_id.in_(old.limit(_FORGOTTEN_AT_ONCE)))).rowcount
+    def _of(self, topic: str) -> sa.ColumnElement[bool]:
+        return sa.and_(self._table.c.subscriber == self._group, self._table.c.topic == topic)
 
     def outage(self, error: BaseException) -> StoreUnavailable | None:
         """Return what to raise where an error is the database's being away, and so no record's fault."""
@@ -168,15 +152,6 @@ class Inbox:
         """Cut the connection of a transaction another thread is stuck in: the database rolls it back."""
         if self._driver is not None:  # else it waits for a connection
             self._ways.sever(self._engine, self._driver)
-
-    def _check_columns(self, tx: sa.Connection) -> None:
-        existing = {column["name"] for column in sa.inspect(tx).get_columns(self._table.name)}
-        if missing := {column.name for column in self._table.c} - existing:
-            raise StoreNotPrepared(
-                f"the table {self._table.name} is of an older version: it has no column {', '.join(sorted(missing))}",
-                remedy="stop its subscribers and drop it. They handle again what their groups have not acknowledged",
-                place=shown_url(self._engine.url),
-            )
 
 
 # The usual spellings are refused before they are executed. Going back to a savepoint ends nothing.

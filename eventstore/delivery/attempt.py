@@ -194,7 +194,7 @@ class Attempt:
     def _note_burial(self, inbox: Inbox, arrival: Arrival, *, dead: bool) -> None:
         with inbox.begin() as tx:
             if dead and arrival.type is not None and self._effectively_once:
-                inbox.of(self._source.checkpoint_name(arrival)).give_up(tx, arrival.id)
+                inbox.give_up(tx, self._source.checkpoint_name(arrival), arrival.id)
             if self._stores_place:
                 self._source.checkpoint(tx, [arrival])
 
@@ -247,12 +247,12 @@ class Attempt:
         if not self._effectively_once:
             return pending
         parts = self._by_topic(pending)
-        new = [one for topic, part in parts.items() for one in self._new(inbox.of(topic), tx, part)]
+        new = [one for topic, part in parts.items() for one in self._new(inbox, tx, topic, part)]
         return new if len(parts) == 1 else sorted(new, key=lambda one: one.place)
 
-    def _new(self, inbox: Inbox, tx: Connection, pending: list[_Pending]) -> list[_Pending]:
+    def _new(self, inbox: Inbox, tx: Connection, topic: str, pending: list[_Pending]) -> list[_Pending]:
         first = {one.arrival.id: one for one in reversed(pending)}
-        new = inbox.claim(tx, list(first))
+        new = inbox.claim(tx, topic, list(first))
         if new is None and len(first) == len(pending):
             return pending
         return [one for one in pending if first[id := one.arrival.id] is one and (new is None or id in new)]
@@ -360,7 +360,7 @@ class Attempt:
 
 
 def _unclaimed(inbox: Inbox, tx: Connection, claims: Mapping[str, list[str]]) -> int:
-    return sum(inbox.of(topic).unclaim(tx, ids) for topic, ids in claims.items())
+    return sum(inbox.unclaim(tx, topic, ids) for topic, ids in claims.items())
 
 
 def _end(run: Sequence[Arrival], left: list[_Pending]) -> int:

@@ -370,7 +370,7 @@ class Subscriber(Closing):
         lane.calls.begin(FORGET, arrival)
         try:
             topics = {topic for each in self._each if each.inbox is not None for topic in each.inbox.topics}
-            forgotten = lane.inbox.forget_parts(self._subscription.remember, topics)
+            forgotten = lane.inbox.forget(topics, self._subscription.remember)
         except StoreUnavailable:
             forgotten = 0  # there is time; a batch that needs the database says more
         finally:
@@ -390,7 +390,7 @@ def _inbox(subscription: Subscription[..., Any], engine: Engine | None) -> Inbox
         )
     from eventstore.inbox import Inbox  # SQLAlchemy is loaded when it is first used
 
-    return Inbox(engine, subscription.group, topic=subscription.reads)
+    return Inbox(engine, subscription.group)
 
 
 def _prepare(inbox: Inbox, subscription: Subscription[..., Any]) -> None:

@@ -219,14 +219,14 @@ def test_partitions_that_were_lost_while_they_paused_are_read_again_when_they_ar
 
 def test_members_that_claim_the_same_events_wait_for_each_other(engine):
     """As after a rebalance without notice: both hold the same records, one in the other order."""
-    Inbox(engine, "books", topic="payment").create_tables()
+    Inbox(engine, "books").create_tables()
     ids = [uuid.uuid4().hex for _ in range(500)]
     won: list[int] = []
 
     def claim(mine: list[str]) -> None:
-        inbox = Inbox(engine, "books", topic="payment")
+        inbox = Inbox(engine, "books")
         with inbox.begin() as tx:
-            new = inbox.claim(tx, mine)
+            new = inbox.claim(tx, "payment", mine)
             won.append(len(mine) if new is None else len(new))
 
     threads = [threading.Thread(target=claim, args=(order,)) for order in (ids, ids[::-1]) for _ in range(4)]

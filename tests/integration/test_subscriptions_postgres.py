@@ -33,7 +33,6 @@ from tests.errors import raises
 from tests.ledger import LEDGER, METADATA, Payment, amounts
 from tests.unit.eventstore.async_handlers import booking as booking_later
 from tests.unit.eventstore.async_handlers import deliver as deliver_later
-from tests.unit.eventstore.earlier_letters import assert_a_former_table_keeps_its_letters
 from tests.unit.eventstore.handlers import booking
 from tests.unit.eventstore.memory_source import MemorySource, arrivals
 from tests.waiting import wait_until
@@ -66,22 +65,6 @@ def test_what_postgresql_quotes_of_a_row_is_in_no_log_and_no_dead_letter(engine)
     assert letter.message == 'duplicate key value violates unique constraint "people_pkey"'
     assert "annabel" not in f"{letter} {logged}"
     assert "people_pkey" in logged[0]["exception"]
-
-
-def test_a_table_of_dead_letters_of_an_earlier_release_keeps_them_and_gets_the_key(engine):
-    @subscription("payment", group="books", attempts=1)
-    def refuse(event: Payment.Received, tx: sa.Connection) -> None:
-        raise ValueError("below zero")
-
-    def deliver():
-        with SqlEventStore(engine) as store:
-            store.create_tables()
-            store.append("payment-1", [Payment.Received(amount=-1)], expected=ANY)
-            with Subscriber(refuse, StoreSource(store, refuse, category="payment"), engine=engine) as subscriber:
-                assert subscriber.run_once(timeout=5).dead == 1
-            return next(store.read_all()).id
-
-    assert_a_former_table_keeps_its_letters(engine, deliver)
 
 
 @pytest.fixture
@@ -173,13 +156,13 @@ def store(database: Any) -> Iterator[SqlEventStore]:
 
 def test_an_event_that_a_subscriber_handles_at_the_same_moment_is_left_to_it(store):
     first = next(store.read_stream("payment-1"))
-    inbox = Inbox(store.engine, "ledger", topic="payment")
+    inbox = Inbox(store.engine, "ledger")
     inbox.create_tables()
     reports: list[Any] = []
     replay = Replay(store, book, Selection(streams=("payment-1",)))
     thread = threading.Thread(target=lambda: reports.append(replay.run()))
     with inbox.begin() as tx:
-        inbox.claim(tx, [first.id.hex])
+        inbox.claim(tx, "payment", [first.id.hex])
         thread.start()
         wait_until(lambda: _waiting(store.engine) == 1)
         tx.execute(sa.insert(LEDGER).values(amount=100))

@@ -26,7 +26,7 @@ import sqlalchemy as sa
 from eventstore.backends.sql.dialect import blaming_no_record, transaction
 from eventstore.backends.sql.store import SqlEventStore
 from eventstore.backends.sql.values import UtcDateTime, keys, needed
-from eventstore.backends.sql.ways import create_missing, ways_of
+from eventstore.backends.sql.ways import create_missing
 from eventstore.deadletters.letters import Action, Deed, Letter
 from eventstore.errors import CheckpointMoved
 from eventstore.fields.plain_json import load_plain
@@ -47,12 +47,6 @@ def dead_letters_table(metadata: sa.MetaData) -> sa.Table:
         *needed(sa.Integer, "attempts"),
         *needed(sa.DateTime(timezone=True), "time"),
     )
-
-
-def key_by_topic(tx: sa.Connection, table: sa.Table) -> None:
-    """Add the topic to the primary key of a table that an earlier release made without it; no row is lost."""
-    if "topic" not in sa.inspect(tx).get_pk_constraint(table.name)["constrained_columns"]:
-        ways_of(tx).change_key(tx, table)
 
 
 WAITING: Final = "waiting"

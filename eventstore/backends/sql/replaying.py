@@ -6,10 +6,11 @@ transaction is rolled back: the inbox says of the event what it said before. The
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any, Final
+from threading import Event
+from typing import Any, Final, NoReturn, cast
 
 from sqlalchemy import Connection, Engine, column, inspect, select, table
 
@@ -17,11 +18,13 @@ from eventstore.backends.sql.dialect import transaction
 from eventstore.backends.sql.process_rows import SqlInboxes
 from eventstore.backends.sql.source import StoreArrival, checkpoint_name
 from eventstore.backends.sql.store import SqlEventStore
-from eventstore.delivery.source import masked_message
+from eventstore.delivery.attempt import Attempt, AttemptFailed, AttemptHopeless, Delivering
+from eventstore.delivery.calls import Calls, HandlerThread
+from eventstore.delivery.source import Source, masked_message
 from eventstore.delivery.subscriptions import Subscription
 from eventstore.errors import DeclarationError, FactfoldError, SubscriptionError
 from eventstore.identifiers import Position
-from eventstore.inbox import Inbox, LentTransaction
+from eventstore.inbox import Inbox
 from eventstore.inspection.selection import Selection
 from eventstore.inspection.store_log import behind, newest_position
 from eventstore.store import RecordedEvent
@@ -90,8 +93,7 @@ class Replay:
         self._selection = _narrowed(selection, subscription, tuple(self._topics))
         self._after = after
         self._branch = branch or (lambda event: True)
-        self._names: dict[str, str] = {}
-        self._inboxes: dict[str, Inbox] = {}
+        self._road = _Road(store, subscription.group, self._topics, self._engine)
 
     def plan(self, *, show: int = 20) -> ReplayPlan:
         """Return what would be delivered, with the first `show` events. Nothing is called and nothing changes."""
@@ -99,10 +101,11 @@ class Replay:
         for page in self._pages():
             reactions = inboxes.reactions([event.id for event in page])
             for event in page:
+                arrival = StoreArrival(event, {}, event.type)
                 plan.events += 1
                 plan.types[event.type] = plan.types.get(event.type, 0) + 1
                 plan.known += any(
-                    one.group == self._subscription.group and one.topic == self._inbox_name(event)
+                    one.group == self._subscription.group and one.topic == self._road.checkpoint_name(arrival)
                     for one in reactions.get(event.id, ())
                 )
             plan.first += page[: show - len(plan.first)]
@@ -120,12 +123,12 @@ class Replay:
             SchemaError: A newer version of the code wrote an event.
             StoreUnavailable: The database did not answer.
         """
-        report = ReplayReport()
+        report, attempt = ReplayReport(), self._attempt()
         size = self._subscription.batch if self._subscription.signature.many else 1
         for page in self._pages():
             rest = iter(page)
             while part := list(islice(rest, size)):
-                self._deliver([StoreArrival(event, {}, event.type) for event in part], report)
+                self._deliver(attempt, [StoreArrival(event, {}, event.type) for event in part], report)
                 report.reached = part[-1].position
             on_progress(report)
         return report
@@ -145,84 +148,66 @@ class Replay:
         for event_id, source in self._store.sources_of([event.id for event in page]).items() if expected else ():
             require_source([("ce_source", source.encode())], str(expected), place=f"event {event_id}")
 
-    def _deliver(self, part: Sequence[StoreArrival], report: ReplayReport) -> None:
-        at_hand = part
+    def _attempt(self) -> Attempt:
+        inbox = _Again(self._engine, self._subscription.group) if self._subscription.signature.tx else None
+        if inbox is not None and self._subscription.effectively_once:
+            inbox.create_tables()
+        own = (HandlerThread("replay"), Event(), 0.0, ())
+        parts = Delivering(self._subscription, cast("Source[Any]", self._road), inbox, *own)
+        return Attempt(parts, Calls(timeout=self._subscription.timeout, patience=0.0))
+
+    def _deliver(self, attempt: Attempt, part: Sequence[StoreArrival], report: ReplayReport) -> None:
         try:
-            if self._subscription.signature.tx:
-                with self._inbox(part[0].event).lend() as lent:
-                    at_hand = self._claimed(lent.tx, part)
-                    lent.watch()
-                    self._call(at_hand, lent)
-            else:
-                self._call(part, None)
-        except Exception as error:
-            failure = self._failed(error, at_hand, report)
-            if failure is error:
-                raise
-            raise failure from error
-        report.handled += len(at_hand)
-        report.overtaken += len(part) - len(at_hand)
+            done = attempt.deliver(part)
+        except (AttemptFailed, AttemptHopeless) as failed:
+            self._raise(failed.cause, part, report)
+        except FactfoldError as error:
+            self._raise(error, part, report)
+        report.handled += done.handled + done.skipped
+        report.overtaken += done.duplicates
 
-    def _claimed(self, tx: Connection, part: Sequence[StoreArrival]) -> Sequence[StoreArrival]:
-        """Claim the events again. Those that a subscriber handles at the same moment are not ours."""
-        if not self._subscription.effectively_once:
-            return part
-        ids: dict[Inbox, list[str]] = {}
-        for one in part:
-            ids.setdefault(self._inbox(one.event), []).append(one.id)
-        new: set[str] = set()
-        for inbox, own in ids.items():
-            inbox.unclaim(tx, own)
-            claimed = inbox.claim(tx, own)
-            new.update(own if claimed is None else claimed)
-        return [one for one in part if one.id in new]
-
-    def _inbox(self, event: RecordedEvent) -> Inbox:
-        name = self._inbox_name(event)
-        if name not in self._inboxes:
-            self._inboxes[name] = Inbox(self._engine, self._subscription.group, topic=name)
-            if self._subscription.effectively_once:
-                self._inboxes[name].create_tables()
-        return self._inboxes[name]
-
-    def _call(self, part: Sequence[StoreArrival], lent: LentTransaction | None) -> None:
-        signature, tx = self._subscription.signature, lent and lent.tx
-        given = [(event, one.event) for one in part for event in self._events(one)]
-        calls = [([event for event, _ in given], [one for _, one in given])] if signature.many and given else given
-        for event, recorded in calls:
-            self._subscription.handler(**signature.arguments(event, recorded, tx))
-            if lent is not None:
-                lent.check()
-
-    def _events(self, one: StoreArrival) -> list[Any]:
-        signature = self._subscription.signature
-        return [one.event] if signature.types is None else signature.events(one)
-
-    def _failed(self, error: Exception, part: Sequence[StoreArrival], report: ReplayReport) -> Exception:
+    def _raise(self, error: Exception, part: Sequence[StoreArrival], report: ReplayReport) -> NoReturn:
         done = f"{report.handled:,} events were handled before, and stay so"
         after = "" if report.reached is None else f" with --after {report.reached.text}"
         if isinstance(error, FactfoldError):
             error.add_note(f"{done}; replay again{after}")
-            return error
+            raise error from error.__cause__
         place = part[0].place if len(part) == 1 else f"{part[0].place} to {part[-1].place}"
-        return SubscriptionError(
+        raise SubscriptionError(
             f"{self._subscription.name} failed: {type(error).__name__}: {masked_message(error, part)} ({done})",
             remedy=f"repair the handler, and replay again{after}",
             place=place,
-        )
+        ) from error
 
-    def _inbox_name(self, event: RecordedEvent) -> str:
-        """The name under which the group's inbox stores an event: that of the road which delivers to it."""
-        category = event.stream.partition("-")[0]
-        if category not in self._names:
+
+class _Again(Inbox):
+    """An inbox that takes back a claim before it makes it. What a subscriber handles at the same moment is not ours."""
+
+    def claim(self, tx: Connection, topic: str, ids: Sequence[str]) -> set[str] | None:
+        self.unclaim(tx, topic, ids)
+        return super().claim(tx, topic, ids)
+
+
+class _Road:
+    """As much of a source as names events: under the name of the road that delivers them to the group."""
+
+    def __init__(self, store: SqlEventStore, group: str, topics: Mapping[str, str], engine: Engine) -> None:
+        self._store, self._group, self._topics, self._engine = store, group, topics, engine
+        self._names: dict[str, str] = {}
+
+    def checkpoint_name(self, arrival: StoreArrival) -> str:
+        if (category := arrival.category) not in self._names:
             topic = self._topics[category]
             embedded = checkpoint_name(topic, self._store, self._engine)
             on_store = embedded == topic or self._has_checkpoint(embedded)
             self._names[category] = embedded if on_store else topic
         return self._names[category]
 
+    def checkpoint(self, tx: Connection, arrivals: Sequence[StoreArrival]) -> None:
+        """Nothing: the group's place stays."""
+
     def _has_checkpoint(self, name: str) -> bool:
-        own = (_CHECKPOINTS.c.subscriber == self._subscription.group, _CHECKPOINTS.c.topic == name)
+        own = (_CHECKPOINTS.c.subscriber == self._group, _CHECKPOINTS.c.topic == name)
         with transaction(self._engine) as tx:
             if not inspect(tx).has_table(_CHECKPOINTS.name):
                 return False

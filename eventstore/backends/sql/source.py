@@ -11,13 +11,13 @@ Where a group stands in a store, in the handler's database, under a name that no
 
 One subscription may be delivered from the stores of several tenants. Each has its own positions, so each has its own
 checkpoint and its own events in the inbox: their name is the topic for a store in its database's default schema,
-and `topic@schema` for another one. Checkpoints and inboxes of releases before that lie under the topic alone.
+and `topic@schema` for another one.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeAlias
@@ -26,7 +26,7 @@ from uuid import UUID
 import sqlalchemy as sa
 
 from eventstore.backends.sql.dialect import blaming_no_record, transaction
-from eventstore.backends.sql.letter_rows import LetterReplays, dead_letters_table, key_by_topic
+from eventstore.backends.sql.letter_rows import LetterReplays, dead_letters_table
 from eventstore.backends.sql.store import SqlEventStore
 from eventstore.backends.sql.values import keys, needed
 from eventstore.backends.sql.ways import create_missing, upsert
@@ -34,12 +34,9 @@ from eventstore.delivery.source import DeadLetter, Lag, PartitionLag
 from eventstore.delivery.subscriptions import Subscription
 from eventstore.errors import CheckpointMoved, DeclarationError, FactfoldError
 from eventstore.identifiers import Position, check_category
-from eventstore.inbox import inbox_table
 from eventstore.store import RecordedEvent
 from eventstore.topics import require_source
 
-# So many ids any database takes in one statement.
-_PART: Final = 500
 # Before every event, those below zero too that were renumbered after a restore.
 BEFORE_ALL: Final = Position(-(1 << 62), 0)
 
@@ -61,30 +58,25 @@ def _database(engine: sa.Engine) -> tuple[object, ...]:
 class Checkpoints:
     """The place of one group in one category of a store, advanced from where its reader began."""
 
-    def __init__(self, store: SqlEventStore, group: str, topic: str, *, category: str, engine: sa.Engine) -> None:
-        self._store = store
-        self._engine = engine
-        self._category = category
-        self._group, self._topic = group, topic
+    def __init__(self, store: SqlEventStore, group: str, topic: str, *, engine: sa.Engine) -> None:
+        self._engine, self._group = engine, group
         self.checkpoint_name = checkpoint_name(topic, store, engine)
         self._metadata = sa.MetaData()
         self._table = _checkpoints(self._metadata)
         self.dead_letters = dead_letters_table(self._metadata)
 
     def open(self) -> Position | None:
-        """Return the stored place, or the one that an earlier release stored. Create the missing tables."""
+        """Return the stored place. Create the missing tables."""
         with transaction(self._engine) as tx:
             create_missing(tx, self._metadata)
-            with blaming_no_record(tx.engine):
-                key_by_topic(tx, self.dead_letters)
-            position = self.stored(tx)
-            if position is None and self.checkpoint_name != self._topic:
-                position = self._take_over(tx)
-        return position
+            return self.stored(tx)
 
     def stored(self, tx: sa.Connection) -> Position | None:
         """Return the group's place in the store."""
-        return self._under(tx, self.checkpoint_name)
+        columns = self._table.c
+        query = sa.select(columns.order_xid, columns.position)
+        row = tx.execute(query.where(columns.subscriber == self._group, columns.topic == self.checkpoint_name)).first()
+        return None if row is None else Position(*row)
 
     def looked_up(self) -> Position | None:
         """Return the group's place, None without one, in a database that may not have the table yet."""
@@ -111,52 +103,6 @@ class Checkpoints:
                 remedy="run one subscriber a group on a store. On Kafka members share the partitions",
                 place=f"{self.checkpoint_name} {self._group}",
             )
-
-    def _under(self, tx: sa.Connection, name: str) -> Position | None:
-        columns = self._table.c
-        query = sa.select(columns.order_xid, columns.position)
-        row = tx.execute(query.where(columns.subscriber == self._group, columns.topic == name)).first()
-        return None if row is None else Position(*row)
-
-    def _take_over(self, tx: sa.Connection) -> Position | None:
-        """Take over the place that lies under the topic alone, where it is one of this store, and what was handled.
-
-        Several stores may have shared it: each takes over its own events, and only its owner takes over the place.
-        """
-        self._copy_handled(tx)
-        former = self._under(tx, self._topic)
-        if former is None or not (former == BEFORE_ALL or self._has(former)):
-            return None
-        self.advance(tx, None, former)
-        return former
-
-    def _has(self, place: Position) -> bool:
-        """Whether an event of the store has this place, or had it before its stream was deleted."""
-        tables = (self._store.tables.events, self._store.tables.deleted_events)
-        with transaction(self._store.engine) as tx:
-            return any(
-                tx.scalar(
-                    sa.select(sa.exists().where(t.c.order_xid == place.order_xid, t.c.position == place.position))
-                )
-                for t in tables
-            )
-
-    def _copy_handled(self, tx: sa.Connection) -> None:
-        inbox = inbox_table(sa.MetaData())
-        former = sa.and_(inbox.c.subscriber == self._group, inbox.c.topic == self._topic)
-        if not sa.inspect(tx).has_table(inbox.name) or not tx.scalar(sa.select(sa.exists().where(former))):
-            return
-        for ids in self._ids():
-            known = sa.select(inbox.c.event_id, inbox.c.time, inbox.c.outcome).where(former, inbox.c.event_id.in_(ids))
-            own = {"subscriber": self._group, "topic": self.checkpoint_name}
-            if rows := [{**row, **own} for row in tx.execute(known).mappings()]:
-                tx.execute(upsert(tx, inbox).on_conflict_do_nothing(), rows)
-
-    def _ids(self) -> Iterator[Sequence[UUID]]:
-        events = self._store.tables.events
-        query = sa.select(events.c.id).where(events.c.category == self._category)
-        with transaction(self._store.engine) as tx:
-            yield from tx.scalars(query, execution_options={"yield_per": _PART}).partitions()
 
 
 def _checkpoints(metadata: sa.MetaData) -> sa.Table:
@@ -248,7 +194,7 @@ class StoreSource:
         self._branch = branch or (lambda event: True)
         self._engine = engine or store.engine
         self._checkpoints = {
-            category: Checkpoints(store, subscription.group, topic, category=category, engine=self._engine)
+            category: Checkpoints(store, subscription.group, topic, engine=self._engine)
             for category, topic in _topics(subscription, category).items()
         }
         self._reached: Places = {}
@@ -464,7 +410,7 @@ def stored_lag(store: SqlEventStore, group: str, topics: Mapping[str, str], *, e
     """
     own, lags = engine or store.engine, []
     for category, topic in topics.items():
-        checkpoint = Checkpoints(store, group, topic, category=category, engine=own)
+        checkpoint = Checkpoints(store, group, topic, engine=own)
         lags.append(_waiting(store, checkpoint, checkpoint.looked_up(), category))
     return Lag(tuple(lags))
 

@@ -199,9 +199,6 @@ on conflict (subscriber, topic, event_id) do update set time = excluded.time, ou
     where factfold_inbox.outcome = 'dead'
 returning event_id
 """  # noqa: S608 - all of it is ours
-_UNCLAIM: Final = """
-delete from factfold_inbox where subscriber = ? and topic = ? and event_id in (select value from json_each(?))
-"""
 
 
 class SqliteWays:
@@ -220,24 +217,9 @@ class SqliteWays:
         """Insert ids."""
         return set(tx.exec_driver_sql(_CLAIM, (group, topic, json.dumps(ids))).scalars())
 
-    def unclaim(self, tx: sa.Connection, group: str, topic: str, ids: Sequence[str]) -> int:
-        """Delete ids."""
-        return tx.exec_driver_sql(_UNCLAIM, (group, topic, json.dumps(ids))).rowcount
-
     def now(self, *, ago: timedelta = timedelta(0)) -> sa.ColumnElement[Any]:
         """Return the time of this machine, as SQLAlchemy writes it."""
         return sa.literal_column(_NOW.replace("'now'", f"'now', '-{ago.total_seconds()} seconds'"))
-
-    def change_key(self, tx: sa.Connection, table: sa.Table) -> None:
-        """Move the rows into a table of the new form: SQLite changes no key."""
-        driver: Any = tx.connection.driver_connection
-        if not driver.in_transaction:  # which SQLite's driver does not begin before it changes tables
-            tx.exec_driver_sql("BEGIN IMMEDIATE")
-        former, columns = f"{table.name}_former", ", ".join(column.name for column in table.columns)
-        tx.exec_driver_sql(f"ALTER TABLE {table.name} RENAME TO {former}")
-        table.create(tx)
-        tx.exec_driver_sql(f"INSERT INTO {table.name} ({columns}) SELECT {columns} FROM {former}")  # noqa: S608 - ours
-        tx.exec_driver_sql(f"DROP TABLE {former}")
 
     def reserve(self, tx: sa.Connection, names: Sequence[str], space: int) -> set[str]:
         """Return all names: there is one writer."""

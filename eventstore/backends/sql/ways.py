@@ -12,14 +12,14 @@ import socket
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from typing import Any, Final, Protocol
+from typing import Any, Final, TypeAlias
 
 from sqlalchemy import ColumnElement, Connection, Engine, MetaData, Table, Text, func, inspect, literal, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from eventstore.backends.sql.dialect import blaming_no_record, unavailable
-from eventstore.backends.sql.sqlite import SqliteWays
+from eventstore.backends.sql.sqlite import SqliteWays, _Savepoint
 from eventstore.errors import DeclarationError, SubscriptionError, UnsupportedBackend
 from eventstore.shown_urls import shown_url
 
@@ -62,10 +62,6 @@ with claimed as (
 )
 select count(*), case when count(*) < %(size)s then array_agg(event_id) end from claimed
 """
-_UNCLAIM: Final = """
-delete from factfold_inbox
-where subscriber = %(group)s and topic = %(topic)s and event_id = any(%(ids)s::uuid[])
-"""
 
 
 class PostgresWays:
@@ -81,22 +77,13 @@ class PostgresWays:
         return postgresql.insert(table)
 
     def claim(self, tx: Connection, group: str, topic: str, ids: Sequence[str]) -> set[str] | None:
-        """Insert ids; those that were known are found by the number of rows."""
+        """Insert ids into the inbox; return those that were new, None where all were."""
         count, new = tx.exec_driver_sql(_CLAIM, _given(group, topic, ids) | {"size": len(ids)}).one()
         return None if count == len(ids) else {one.hex for one in new or ()}
-
-    def unclaim(self, tx: Connection, group: str, topic: str, ids: Sequence[str]) -> int:
-        """Delete ids."""
-        return tx.exec_driver_sql(_UNCLAIM, _given(group, topic, ids)).rowcount
 
     def now(self, *, ago: timedelta = timedelta(0)) -> ColumnElement[Any]:
         """Return the time at which the transaction began."""
         return func.now() - ago
-
-    def change_key(self, tx: Connection, table: Table) -> None:
-        """Replace the key in one statement."""
-        name, key = inspect(tx).get_pk_constraint(table.name)["name"], ", ".join(table.primary_key.columns.keys())
-        tx.exec_driver_sql(f'ALTER TABLE {table.name} DROP CONSTRAINT "{name}", ADD PRIMARY KEY ({key})')
 
     def reserve(self, tx: Connection, names: Sequence[str], space: int) -> set[str]:
         """Take a lock for each name that is free."""
@@ -173,68 +160,11 @@ class _Setting:
         return bytes(self._pgconn.parameter_status(b"application_name") or b"")
 
 
-class Mark(Protocol):
-    """A mark of a transaction, which is lost with its end."""
+Mark: TypeAlias = "_Setting | _Savepoint"
+"""A mark of a transaction, which is lost with its end."""
 
-    def holds(self) -> bool:
-        """Say whether the transaction is the one that was marked; StoreUnavailable."""
-
-    def missing(self) -> bool:
-        """Say, of a transaction that may have failed, whether the mark is missing; raises nothing."""
-
-
-class Ways(Protocol):
-    """One database's ways.
-
-    Attributes:
-        driver: The driver of a URL that names none.
-        async_driver: The driver of such a URL for asyncio.
-        options: The options of an engine.
-        has_schemas: Whether a database has schemas.
-        has_sessions: Whether sessions can take locks, and transactions have ids.
-        refuse_writes: The statement after which a connection writes nothing.
-    """
-
-    driver: str
-    async_driver: str
-    options: Mapping[str, Any]
-    has_schemas: bool
-    has_sessions: bool
-    refuse_writes: str
-
-    def insert(self, table: Table) -> postgresql.Insert | sqlite.Insert:
-        """Begin an INSERT that takes `on_conflict_do_nothing` or `on_conflict_do_update`."""
-
-    def claim(self, tx: Connection, group: str, topic: str, ids: Sequence[str]) -> set[str] | None:
-        """Insert ids into the inbox; return those that were new, None where all were."""
-
-    def unclaim(self, tx: Connection, group: str, topic: str, ids: Sequence[str]) -> int:
-        """Delete ids from the inbox; return how many there were."""
-
-    def now(self, *, ago: timedelta = timedelta(0)) -> ColumnElement[Any]:
-        """Return the time of the database's own clock, or that of so long ago."""
-
-    def change_key(self, tx: Connection, table: Table) -> None:
-        """Give a table of an earlier release the primary key that it is declared with; no row is lost."""
-
-    def reserve(self, tx: Connection, names: Sequence[str], space: int) -> set[str]:
-        """Return those names that no other transaction has reserved, until this one ends."""
-
-    def lock_creation(self, tx: Connection) -> None:
-        """Let one process at a time create tables, where two would meet."""
-
-    def holds_transaction(self, driver: Any) -> bool:
-        """Say whether a driver's connection is in a transaction, or begins one before the first change."""
-
-    def is_open(self, tx: Connection, driver: Any, *, lent: bool) -> bool:
-        """Say whether a transaction is open; StoreUnavailable or SubscriptionError while it is lent to a handler."""
-
-    def mark(self, tx: Connection, driver: Any) -> Mark | None:
-        """Mark a transaction; None where it cannot be marked before it is open. StoreUnavailable."""
-
-    def sever(self, engine: Engine, driver: Any) -> None:
-        """Cut a driver's connection whose transaction another thread is stuck in: the database rolls it back."""
-
+Ways: TypeAlias = PostgresWays | SqliteWays
+"""One database's ways."""
 
 WAYS: Final[Mapping[str, Ways]] = {"postgresql": PostgresWays(), "sqlite": SqliteWays()}
 

@@ -157,7 +157,7 @@ def load_subscription(spec: str) -> eventstore.Subscription[..., Any]:
 
 def _forget(database: str | None, topic: str, group: str) -> int:
     with _engine(database) as engine:
-        return 0 if engine is None else on_demand.Inbox(engine, group, topic=topic).forget_all()
+        return 0 if engine is None else on_demand.Inbox(engine, group).forget_all(topic)
 
 
 def _engine(url: str | None) -> AbstractContextManager[Engine | None]:

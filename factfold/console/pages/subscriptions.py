@@ -404,21 +404,21 @@ def _reset(sources: Sources, fields: Query) -> Outcome:
     known, names = sources.definitions.subscriptions.values(), sources.clients.offsets.names()
     if not any(one.group == group and topic in one.chosen(names) for one in known):
         raise NotFound(f"group {group[:80]!r} with topic {topic[:80]!r} is not declared here", remedy="choose another")
-    inbox = _inbox(sources, group, topic) if fields.get("forget") else None
+    inbox = _inbox(sources, group) if fields.get("forget") else None
     moved = on_demand.reset_group(
         sources.clients.settings, topic, group=group, to=parse_start(required(fields, "offsets"))
     )
     lines = [f"{topic}[{partition}]: {offset}" for partition, offset in sorted(moved.items())]
     if inbox is not None:
-        lines.append(f"{inbox.forget_all():,} events forgotten by the inbox")
+        lines.append(f"{inbox.forget_all(topic):,} events forgotten by the inbox")
     return Outcome(f"group {group} moved in {topic}", details=lines)
 
 
-def _inbox(sources: Sources, group: str, topic: str) -> Inbox:
+def _inbox(sources: Sources, group: str) -> Inbox:
     database = sources.clients.database
     if database is None:
         raise InvalidArgument("the handlers' database is not configured", remedy="set inbox_url, or FACTFOLD_INBOX_URL")
-    return Inbox(database, group, topic=topic)
+    return Inbox(database, group)
 
 
 def _repair(act: Callable[[Processes, str, str], InstanceStatus], did: str) -> Callable[[Sources, Query], Outcome]:

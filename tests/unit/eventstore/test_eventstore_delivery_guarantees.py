@@ -20,7 +20,6 @@ from eventstore.backends.sql.dialect import is_outage
 from eventstore.backends.sql.source import StoreSource
 from eventstore.errors import (
     BrokerUnreachable,
-    StoreNotPrepared,
     StoreUnavailable,
     SubscriptionError,
     UnsupportedBackend,
@@ -39,7 +38,7 @@ from tests.unit.eventstore.memory_source import MemoryArrival, MemorySource, arr
 
 @pytest.fixture
 def inbox(engine):
-    inbox = Inbox(engine, "fraud", topic="payments")
+    inbox = Inbox(engine, "fraud")
     inbox.create_tables()
     return inbox
 
@@ -52,16 +51,16 @@ def _rows(engine):
 def test_only_ids_that_are_new_are_claimed(inbox):
     ids = [uuid.uuid4().hex for _ in range(1500)]
     with inbox.begin() as tx:
-        assert inbox.claim(tx, ids[:1000]) in (None, set(ids[:1000]))
+        assert inbox.claim(tx, "payments", ids[:1000]) in (None, set(ids[:1000]))
     with inbox.begin() as tx:
-        assert inbox.claim(tx, ids) == set(ids[1000:])
+        assert inbox.claim(tx, "payments", ids) == set(ids[1000:])
     with inbox.begin() as tx:
-        assert inbox.claim(tx, ids) == set()
+        assert inbox.claim(tx, "payments", ids) == set()
 
 
 def test_a_claim_is_gone_with_its_transaction(inbox, engine):
     with inbox.begin() as tx:
-        inbox.claim(tx, [uuid.uuid4().hex])
+        inbox.claim(tx, "payments", [uuid.uuid4().hex])
         tx.rollback()
     assert _rows(engine) == []
 
@@ -69,22 +68,22 @@ def test_a_claim_is_gone_with_its_transaction(inbox, engine):
 def test_a_dead_event_may_be_claimed_again_and_is_handled_then(inbox, engine):
     one = uuid.uuid4().hex
     with inbox.begin() as tx:
-        inbox.give_up(tx, one)
-        inbox.give_up(tx, one)
+        inbox.give_up(tx, "payments", one)
+        inbox.give_up(tx, "payments", one)
     assert _rows(engine) == [(one, "dead")]
     with inbox.begin() as tx:
-        assert inbox.claim(tx, [one]) in (None, {one})
+        assert inbox.claim(tx, "payments", [one]) in (None, {one})
     assert _rows(engine) == [(one, "handled")]
 
 
 def test_old_rows_of_the_group_are_forgotten_and_no_others(inbox, engine):
-    other = Inbox(engine, "shipping", topic="payments")
+    other = Inbox(engine, "shipping")
     mine, foreign = uuid.uuid4().hex, uuid.uuid4().hex
     for box, event_id in ((inbox, mine), (other, foreign)):
         with box.begin() as tx:
-            box.claim(tx, [event_id])
-    assert inbox.forget(timedelta(days=1)) == 0
-    assert inbox.forget() == 1
+            box.claim(tx, "payments", [event_id])
+    assert inbox.forget(["payments"], timedelta(days=1)) == 0
+    assert inbox.forget(["payments"]) == 1
     assert [row.event_id for row in _rows(engine)] == [foreign]
 
 
@@ -96,8 +95,8 @@ def test_a_subscriber_s_wrong_clock_neither_ages_rows_nor_forgets_them(inbox, en
         if hasattr(eventstore.inbox, "datetime"):
             patched.setattr("eventstore.inbox.datetime", _clock(days))
         with inbox.begin() as tx:
-            inbox.claim(tx, [one]) if write == "claim" else inbox.give_up(tx, one)
-    assert inbox.forget(timedelta(days=30)) == 0
+            inbox.claim(tx, "payments", [one]) if write == "claim" else inbox.give_up(tx, "payments", one)
+    assert inbox.forget(["payments"], timedelta(days=30)) == 0
     with engine.connect() as connection:
         (time,) = connection.execute(sa.select(inbox_table(sa.MetaData()).c.time)).scalars()
     assert abs(time.replace(tzinfo=UTC) - datetime.now(UTC)) < timedelta(minutes=5)
@@ -114,17 +113,10 @@ def _clock(days):
 
 def test_rows_are_forgotten_once_they_are_old_by_the_database_s_clock(inbox, engine):
     with inbox.begin() as tx:
-        inbox.claim(tx, [uuid.uuid4().hex])
+        inbox.claim(tx, "payments", [uuid.uuid4().hex])
         tx.execute(sa.update(inbox_table(sa.MetaData())).values(time=datetime.now(UTC) - timedelta(days=31)))
-    assert inbox.forget(timedelta(days=32)) == 0
-    assert inbox.forget(timedelta(days=30)) == 1
-
-
-def test_a_table_of_an_older_version_is_refused(engine):
-    with engine.begin() as tx:
-        tx.exec_driver_sql("create table factfold_inbox (subscriber text, event_id text, time text, outcome text)")
-    with pytest.raises(StoreNotPrepared, match="no column topic"):
-        Inbox(engine, "fraud", topic="payments").create_tables()
+    assert inbox.forget(["payments"], timedelta(days=32)) == 0
+    assert inbox.forget(["payments"], timedelta(days=30)) == 1
 
 
 @pytest.mark.parametrize("code", ["08006", "53300", "57P01", "25006", "40001", "40P01", "55P03"])
@@ -148,13 +140,13 @@ def _error(code):
 def test_a_database_that_is_not_there_is_unavailable(tmp_path):
     engine = sa.create_engine("postgresql+psycopg://nobody:secret-word@127.0.0.1:1/none")
     with pytest.raises(StoreUnavailable, match="does not answer") as refused:
-        Inbox(engine, "g", topic="payments").create_tables()
+        Inbox(engine, "g").create_tables()
     assert "secret-word" not in str(refused.value)
 
 
 def test_a_driver_the_inbox_does_not_speak_is_refused():
     with pytest.raises(UnsupportedBackend, match="mysql"):
-        Inbox(_Foreign(), "g", topic="payments")
+        Inbox(_Foreign(), "g")
 
 
 class _Foreign:
@@ -173,7 +165,7 @@ def test_many_open_a_new_file_at_once(tmp_path):
 
         def opened(_, engine=engine, start=start):
             start.wait()
-            Inbox(engine, "fraud", topic="payments").create_tables()
+            Inbox(engine, "fraud").create_tables()
 
         with ThreadPoolExecutor(8) as threads:
             list(threads.map(opened, range(8)))

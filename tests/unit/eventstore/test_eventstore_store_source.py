@@ -299,41 +299,6 @@ def test_a_store_of_its_own_is_kept_under_its_topic_whatever_its_prefix(tmp_path
             assert connection.execute(sa.text("select topic from factfold_inbox")).scalars().all() == ["payment"]
 
 
-def test_a_place_and_an_inbox_of_an_earlier_release_are_taken_over(tenants, engine, monkeypatch):
-    acme, _ = tenants
-    receive(acme, 1, 2)
-    with monkeypatch.context() as earlier:
-        earlier.setattr("eventstore.backends.sql.source.checkpoint_name", lambda topic, store, engine: topic)
-        deliver(acme, booking(), engine=engine)
-    receive(acme, 3)
-    assert deliver(acme, booking(), engine=engine).records == 1
-    with engine.begin() as tx:  # whatever else moves the place: what was handled stays so
-        tx.exec_driver_sql("delete from factfold_checkpoints")
-    report = deliver(acme, booking(), engine=engine)
-    assert (report.duplicates, report.handled, amounts(engine)) == (3, 0, [1, 2, 3])
-
-
-def test_of_a_place_that_two_tenants_shared_nothing_is_handled_again(tenants, engine, monkeypatch):
-    acme, globex = tenants
-    receive(acme, 1, 2)
-    receive(globex, 10, 11, 12, 13)
-    with monkeypatch.context() as earlier:
-        earlier.setattr("eventstore.backends.sql.source.checkpoint_name", lambda topic, store, engine: topic)
-        for store in tenants:
-            deliver(store, booking(), engine=engine)
-    assert amounts(engine) == [1, 2, 12, 13]  # the fault of that release
-    for store in tenants:
-        assert deliver(store, booking(), engine=engine).handled == 0
-    receive(acme, 3)
-    receive(globex, 14)
-    for store in tenants:
-        assert deliver(store, booking(), engine=engine).handled == 1
-    with engine.begin() as tx:  # by hand, as the how-to says: from the start, and only what was passed over
-        tx.exec_driver_sql("delete from factfold_checkpoints where topic in ('payment', 'payment@globex-')")
-    assert deliver(globex, booking(), engine=engine).handled == 2
-    assert sorted(amounts(engine)) == [1, 2, 3, 10, 11, 12, 13, 14]
-
-
 # ---- Subscriptions that read several categories of a store directly: one order, a place for each category
 
 
