@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from itertools import islice
 from types import NoneType
+from typing import Any
 from uuid import UUID
 
 from eventstore.erasure import PersonalData, Sealer
@@ -41,7 +42,6 @@ from eventstore.store import (
     Category,
     Metadata,
     NewEvent,
-    RecordedEvent,
     StreamAppend,
 )
 from eventstore.topics import MAX_EVENT_BYTES, partition_of
@@ -111,17 +111,18 @@ class Batch:
                 actual = None if head == NO_VERSION else head
                 raise WrongExpectedVersion(streams.names[stream], streams.expected[stream], actual)
 
-    def placed(self, events: Sequence[RecordedEvent]) -> list[AppendResult] | None:
-        """Return the results of this append, whose events were recorded as these; None where they stand otherwise."""
-        results, in_order = [], iter(events)
+    def placed(self, rows: Sequence[Any]) -> list[AppendResult] | None:
+        """Return the results of this append, whose events stand in these rows; None where they stand otherwise."""
+        results, in_order = [], iter(rows)
         for name, count in zip(self.streams.names, self.streams.counts, strict=True):
             part = list(islice(in_order, count))
             versions = range(part[0].version, part[0].version + count)
-            if any((e.stream, e.version) != (name, version) for e, version in zip(part, versions, strict=True)):
+            if any((row.stream, row.version) != (name, version) for row, version in zip(part, versions, strict=True)):
                 return None
-            positions, ids = tuple(e.position for e in part), tuple(e.id for e in part)
-            schema_ids = tuple(e.schema_id for e in part)
-            results.append(AppendResult(name, versions, positions, ids, part[0].time, schema_ids, repeated=True))
+            positions = tuple(Position(row.order_xid, row.position) for row in part)
+            ids, schema_ids = tuple(row.id for row in part), tuple(row.schema_id for row in part)
+            time = datetime.fromisoformat(part[0].ce_time)
+            results.append(AppendResult(name, versions, positions, ids, time, schema_ids, repeated=True))
         return results
 
     def id_taken(self) -> EventIdTaken:

@@ -6,7 +6,7 @@ Streams of a store, and of a transaction that a caller has open in its database.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from operator import eq, ge, le
 from typing import Any, Final
@@ -14,14 +14,14 @@ from uuid import UUID
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, Table, func, select, tuple_, union_all
 
-from eventstore.backends.batch import Batch, check_bounds, stream_name
+from eventstore.backends.batch import check_bounds, stream_name
 from eventstore.backends.sql.database import Database
 from eventstore.backends.sql.greenlets import TURN
 from eventstore.backends.sql.values import bindable, rows_in
 from eventstore.erasure import PersonalData
 from eventstore.fields.conversions import aware_utc
 from eventstore.fields.serialization import AvroDecoder
-from eventstore.identifiers import DELETED_HEAD, NO_VERSION, Position, StreamName, require_type
+from eventstore.identifiers import DELETED_HEAD, NO_VERSION, Position, StreamName, check_category, require_type
 from eventstore.inspection.selection import EVERYTHING, Selection
 from eventstore.personal.sealing import Origin
 from eventstore.schema_registry import RegisteredSchema
@@ -63,31 +63,19 @@ _PAGE: Final = 1000
 _HIGHEST: Final = 2**31 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """The part of a stream that a reader asks for.
-
-    Attributes:
-        stream: The stream.
-        first: The first version.
-        last: The last version, None without a bound.
-        until: The moment in UTC after which no event is read, None without one.
-        backwards: Whether reading begins at the highest version.
-        limit: The number of events at most.
-    """
-
-    stream: str
-    first: int
-    last: int | None
-    until: datetime | None
-    backwards: bool
-    limit: int | None
+def head_of(connection: Connection, events: Table, stream: str) -> int:
+    """Return the version of a stream's last event, -1 without events, DELETED_HEAD for a deleted stream."""
+    query = select(events.c.version, events.c.type).where(events.c.stream == stream)
+    last = connection.execute(query.order_by(events.c.version.desc()).limit(1)).first()
+    if last is None:
+        return NO_VERSION
+    return DELETED_HEAD if last.type == DELETED_TYPE else int(last.version)
 
 
-class Reader:
-    """Reads streams and the whole store."""
+class SqlStreams(Streams):
+    """Streams that are read from a database."""
 
-    def __init__(self, database: Database, decoder: AvroDecoder, personal: PersonalData) -> None:
+    def _read_from(self, database: Database, decoder: AvroDecoder, personal: PersonalData) -> None:
         self._events, self._deleted = database.tables.events, database.tables.deleted_events
         self._dialect = database.dialect
         self._connect = database.statement
@@ -96,160 +84,76 @@ class Reader:
         self._personal = personal
         self._columns = database.tables.recorded
 
-    def stream(self, part: Part) -> Iterator[RecordedEvent]:
-        """Yield a part of a stream by version, up or down."""
-        version, first, last = self._events.c.version, part.first, self._last(part)
-        query = self._columns.where(self._events.c.stream == part.stream)
-        query = query.order_by(version.desc() if part.backwards else version)
-        for size in _sizes(part.limit):
+    def read_stream(
+        self,
+        stream: StreamName | str,
+        *,
+        from_version: int = 0,
+        to_version: int | None = None,
+        until: datetime | None = None,
+        backwards: bool = False,
+        limit: int | None = None,
+    ) -> Iterator[RecordedEvent]:
+        """Yield one stream's events by version, both bounds included. An unknown stream has none.
+
+        Args:
+            stream: The stream.
+            from_version: The first version.
+            to_version: The last version, by default the newest.
+            until: Stop before the first event recorded after this moment, even if a clock went backwards. Raises
+                InvalidEventData for a moment without a time zone.
+            backwards: Begin at the highest version.
+            limit: The number of events at most.
+        """
+        check_bounds(from_version=from_version, to_version=to_version, limit=limit)
+        moment = None if until is None else aware_utc(until)
+        return self._versions(str(stream_name(stream)), (from_version, to_version, moment), backwards, limit)
+
+    def _versions(
+        self, stream: str, bounds: tuple[int, int | None, datetime | None], backwards: bool, limit: int | None
+    ) -> Iterator[RecordedEvent]:
+        version, (first, last, until) = self._events.c.version, bounds
+        last = self._until(stream, until, _HIGHEST if last is None else last)
+        query = self._columns.where(self._events.c.stream == stream)
+        query = query.order_by(version.desc() if backwards else version)
+        for size in _sizes(limit):
             page = self._page(query.where(version.between(first, last)), size)
             yield from page
             if len(page) < size:
                 return
-            first, last = (first, page[-1].version - 1) if part.backwards else (page[-1].version + 1, last)
+            first, last = (first, page[-1].version - 1) if backwards else (page[-1].version + 1, last)
 
-    def _last(self, part: Part) -> int:
-        last = _HIGHEST if part.last is None else part.last
-        if part.until is None:
+    def _until(self, stream: str, until: datetime | None, last: int) -> int:
+        if until is None:
             return last
         columns = self._events.c
-        query = select(func.min(columns.version)).where(columns.stream == part.stream, columns.time > part.until)
+        query = select(func.min(columns.version)).where(columns.stream == stream, columns.time > until)
         with self._connect() as connection:
             later: int | None = connection.execute(query).scalar()
         return last if later is None else min(last, later - 1)
 
-    def everything(self, after: Position | None, category: str | None, limit: int | None) -> Iterator[RecordedEvent]:
-        """Yield events behind the fence in the order of their positions."""
-        selection = EVERYTHING if category is None else Selection(categories=(category,))
-        return self.selected(selection, (after, None), newest=False, limit=limit)
-
-    def selected(
-        self, selection: Selection, between: tuple[Position | None, Position | None], *, newest: bool, limit: int | None
-    ) -> Iterator[RecordedEvent]:
-        """Yield selected events behind the fence by their positions, or from the newest down; bounds are left out."""
-        after, before = between
-        columns = self._events.c
-        query = self._columns.where(self._dialect.fence(columns.order_xid), *conditions(self._events, selection))
-        order = (columns.order_xid, columns.position)
-        query = query.order_by(*(column.desc() for column in order) if newest else order)
-        for size in _sizes(limit):
-            page = self._page(self._before(self._after(query, after), before), size)
-            yield from page
-            if len(page) < size:
-                return
-            after, before = (after, page[-1].position) if newest else (page[-1].position, before)
-
-    def categories(self, after: Mapping[str, Position | None], limit: int) -> list[RecordedEvent]:
-        """Return events behind the fence, of each category those after its own place, in the order of positions.
-
-        One statement has one fence for all of them. The limit applies to each category and to the result: an index
-        returns the events of a category in order.
-        """
-        columns = self._events.c
-        visible = self._columns.where(self._dialect.fence(columns.order_xid))
-        each = [
-            self._after(visible.where(columns.category == category), place)
-            .order_by(columns.order_xid, columns.position)
-            .limit(limit)
-            for category, place in after.items()
-        ]
-        if len(each) == 1:
-            return self._page(each[0], limit)
-        union = union_all(*(select(one.subquery()) for one in each)).subquery()
-        return self._page(select(union).order_by(union.c.order_xid, union.c.position), limit)
-
-    def head(self, stream: str, connection: Connection | None = None) -> int:
-        """Return the version of a stream's last event, -1 without events, DELETED_HEAD for a deleted stream."""
-        columns = self._events.c
-        query = select(columns.version, columns.type).where(columns.stream == stream)
-        with self._connect(connection) as reading:
-            last = reading.execute(query.order_by(columns.version.desc()).limit(1)).first()
-        if last is None:
-            return NO_VERSION
-        return DELETED_HEAD if last.type == DELETED_TYPE else int(last.version)
-
     def find(self, event_id: UUID) -> RecordedEvent | None:
-        """Return the event of an id, None without one."""
-        page = self._page(self._columns.where(self._events.c.id == event_id), 1)
-        return page[0] if page else None
+        """Return the event that was recorded under an id, None without one."""
+        require_type(event_id, UUID, "event_id", takes="a UUID")
+        return next(iter(self._page(self._columns.where(self._events.c.id == event_id), 1)), None)
 
-    def at(self, places: Sequence[tuple[str, int]]) -> list[RecordedEvent]:
-        """Return the events of these streams and versions, as far as they are there."""
-        place = tuple_(self._events.c.stream, self._events.c.version)
-        return [event for part in bindable(places) for event in self._page(self._columns.where(place.in_(part)), _PAGE)]
+    def commands_of(self, ids: Sequence[UUID]) -> dict[UUID, RecordedCommand]:
+        """Return the commands that are stored with events (`keep_commands=True`), by the ids of these events.
 
-    def known(self, ids: Sequence[UUID]) -> set[UUID]:
-        """Return those ids that are of events here, deleted ones included."""
-        with self._connect() as reading:
-            return {
-                event_id
-                for table in (self._events, self._deleted)
-                for (event_id,) in rows_in(reading, select(table.c.id), table.c.id, ids)
-            }
-
-    def commands(self, ids: Sequence[UUID]) -> dict[UUID, RecordedCommand]:
-        """Return the commands that stand with those events."""
+        Raises KeysMissing if a personal argument is sealed and the store was opened without keys, and InvalidSeal.
+        """
         columns = self._events.c
         query = select(columns.id, columns.command, columns.stream).where(columns.command.is_not(None))
         with self._connect() as reading:
             stored = {event_id: (text, stream) for event_id, text, stream in rows_in(reading, query, columns.id, ids)}
         return self._personal.commands(stored)
 
-    def sources(self, ids: Sequence[UUID]) -> dict[UUID, str]:
-        """Return the CloudEvents source of those events that are here."""
-        columns = self._events.c
-        with self._connect() as reading:
-            rows = rows_in(reading, select(columns.id, columns.ce_source), columns.id, ids)
-            return {event_id: source for event_id, source in rows}
-
-    def earlier(self, batch: Batch, connection: Connection | None = None) -> list[AppendResult] | None:
-        """Return the results of an append whose events are all there already, in the same places; else None."""
-        ids = batch.events.ids
-        with self._connect(connection) as reading:
-            rows = rows_in(reading, self._columns, self._events.c.id, ids)
-            events = {row.id: self._recorded(row)[-1] for row in rows}
-        return batch.placed([events[event_id] for event_id in ids]) if len(events) == len(ids) else None
-
-    def last(self, category: str, *, before: datetime | None = None) -> Position | None:
-        """Return the place of a category's last event behind the fence, or of the one before a moment's first.
-
-        A moment's first event is the first, by position, that is not older: none of that time or later is passed over,
-        whatever the clocks of writers. None where it is the first of all, and where there are no events.
-        """
-        columns = self._events.c
-        place = tuple_(columns.order_xid, columns.position)
-        query = select(columns.order_xid, columns.position).where(
-            columns.category == category, self._dialect.fence(columns.order_xid), columns.payload.is_not(None)
-        )
-        newest = query.order_by(columns.order_xid.desc(), columns.position.desc()).limit(1)
+    def head(self, stream: StreamName | str) -> int | None:
+        """Return the version of a stream's last event, None without events."""
+        name = str(stream_name(stream))
         with self._connect() as connection:
-            row = connection.execute(newest).first()
-            if before is not None:
-                # Asked for afterwards: what is appended meanwhile is not taken for older than the moment.
-                since = query.where(columns.time >= aware_utc(before)).order_by(columns.order_xid, columns.position)
-                if first := connection.execute(since.limit(1)).first():
-                    row = connection.execute(newest.where(place < tuple_(*first))).first()
-        return None if row is None else Position(*row)
-
-    def waiting(self, after: Position | None, category: str) -> tuple[int, datetime | None]:
-        """Return how many events of a category come after a place, and the time of the first of them."""
-        columns = self._events.c
-        visible = (self._dialect.fence(columns.order_xid), columns.payload.is_not(None))
-        of_category = (columns.category == category, *visible)
-        count = self._after(select(func.count()).where(*of_category), after)
-        first = self._after(select(columns.ce_time).where(*of_category), after)
-        with self._connect() as connection:
-            number = connection.execute(count).scalar_one()
-            oldest = connection.execute(first.order_by(columns.order_xid, columns.position).limit(1)).scalar()
-        return number, None if oldest is None else datetime.fromisoformat(oldest)
-
-    def fence(self) -> FenceStatus:
-        """Return how much is committed and not visible yet, and the transaction that holds it back."""
-        columns = self._events.c
-        hidden = select(func.count()).where(~self._dialect.fence(columns.order_xid))
-        with self._connect() as connection:
-            waiting, holder = connection.execute(hidden).scalar_one(), self._dialect.fence_holder(connection)
-        return FenceStatus(waiting, *holder)
+            head = head_of(connection, self._events, name)
+        return None if head <= NO_VERSION else head
 
     def _after(self, query: Select[Any], after: Position | None) -> Select[Any]:
         if after is None:
@@ -295,6 +199,147 @@ class Reader:
         return schema, data, event
 
 
+class StoredEvents(SqlStreams):
+    """The events of a whole store, in its order."""
+
+    def read_all(
+        self, *, after: Position | None = None, category: str | None = None, limit: int | None = None
+    ) -> Iterator[RecordedEvent]:
+        """Yield events in store order behind the fence: none is skipped, and each stream is in order.
+
+        `after` is the position of the last event read: a reader's checkpoint. Raises InvalidIdentifier for a name that
+        no category can have, and InvalidArgument for a limit below zero.
+        """
+        selection = EVERYTHING if category is None else Selection(categories=(category,))
+        return self.read_selected(selection, after=after, limit=limit)
+
+    def read_selected(
+        self,
+        selection: Selection,
+        *,
+        after: Position | None = None,
+        before: Position | None = None,
+        newest_first: bool = False,
+        limit: int | None = None,
+    ) -> Iterator[RecordedEvent]:
+        """Yield the events of a selection in store order behind the fence, or from the newest down.
+
+        `after` and `before` are positions that are left out. The database looks at every event for a selection without
+        streams, categories and positions. Raises InvalidArgument or InvalidIdentifier.
+        """
+        check_bounds(limit=limit)
+        selection.require_names()
+        return self._selected(selection, after, before, newest_first, limit)
+
+    def _selected(
+        self, selection: Selection, after: Position | None, before: Position | None, newest: bool, limit: int | None
+    ) -> Iterator[RecordedEvent]:
+        columns = self._events.c
+        query = self._columns.where(self._dialect.fence(columns.order_xid), *conditions(self._events, selection))
+        order = (columns.order_xid, columns.position)
+        query = query.order_by(*(column.desc() for column in order) if newest else order)
+        for size in _sizes(limit):
+            page = self._page(self._before(self._after(query, after), before), size)
+            yield from page
+            if len(page) < size:
+                return
+            after, before = (after, page[-1].position) if newest else (page[-1].position, before)
+
+    def read_categories(self, after: Mapping[str, Position | None], *, limit: int) -> list[RecordedEvent]:
+        """Return events of several categories in store order behind the fence, each category after its own position."""
+        # One statement has one fence for all of them. The limit applies to each category and to the result: an index
+        # returns the events of a category in order.
+        check_bounds(limit=limit)
+        columns = self._events.c
+        visible = self._columns.where(self._dialect.fence(columns.order_xid))
+        each = [
+            self._after(visible.where(columns.category == check_category(category)), place)
+            .order_by(columns.order_xid, columns.position)
+            .limit(limit)
+            for category, place in after.items()
+        ]
+        if len(each) == 1:
+            return self._page(each[0], limit)
+        union = union_all(*(select(one.subquery()) for one in each)).subquery()
+        return self._page(select(union).order_by(union.c.order_xid, union.c.position), limit)
+
+    def recorded_ids(self, ids: Sequence[UUID]) -> set[UUID]:
+        """Return those of the ids under which an event was recorded, including events that were deleted since."""
+        with self._connect() as reading:
+            return {
+                event_id
+                for table in (self._events, self._deleted)
+                for (event_id,) in rows_in(reading, select(table.c.id), table.c.id, ids)
+            }
+
+    def sources_of(self, ids: Sequence[UUID]) -> dict[UUID, str]:
+        """Return the CloudEvents source of each event. An imported event has that of the store that recorded it."""
+        columns = self._events.c
+        with self._connect() as reading:
+            rows = rows_in(reading, select(columns.id, columns.ce_source), columns.id, ids)
+            return {event_id: source for event_id, source in rows}
+
+    def last_position(self, category: str, *, before: datetime | None = None) -> Position | None:
+        """Return the position of a category's last event behind the fence, or of the last one before a moment.
+
+        A moment's first event is the first by position that is not older, whatever the clocks of writers say.
+        """
+        columns = self._events.c
+        place = tuple_(columns.order_xid, columns.position)
+        query = select(columns.order_xid, columns.position).where(
+            columns.category == category, self._dialect.fence(columns.order_xid), columns.payload.is_not(None)
+        )
+        newest = query.order_by(columns.order_xid.desc(), columns.position.desc()).limit(1)
+        with self._connect() as connection:
+            row = connection.execute(newest).first()
+            if before is not None:
+                # Asked for afterwards: what is appended meanwhile is not taken for older than the moment.
+                since = query.where(columns.time >= aware_utc(before)).order_by(columns.order_xid, columns.position)
+                if first := connection.execute(since.limit(1)).first():
+                    row = connection.execute(newest.where(place < tuple_(*first))).first()
+        return None if row is None else Position(*row)
+
+    def fence(self) -> FenceStatus:
+        """Return how many committed events are hidden (`waiting`), for how many seconds (`age`) and by which `holder`.
+
+        Raises StoreUnavailable or StoreNotPrepared.
+        """
+        columns = self._events.c
+        hidden = select(func.count()).where(~self._dialect.fence(columns.order_xid))
+        with self._connect() as connection:
+            waiting, holder = connection.execute(hidden).scalar_one(), self._dialect.fence_holder(connection)
+        return FenceStatus(waiting, *holder)
+
+    def backlog(self, after: Position | None, *, category: str) -> tuple[int, datetime | None]:
+        """Return how many events of a category come after a position, and the time of the first of them."""
+        columns = self._events.c
+        visible = (self._dialect.fence(columns.order_xid), columns.payload.is_not(None))
+        of_category = (columns.category == category, *visible)
+        count = self._after(select(func.count()).where(*of_category), after)
+        first = self._after(select(columns.ce_time).where(*of_category), after)
+        with self._connect() as connection:
+            number = connection.execute(count).scalar_one()
+            oldest = connection.execute(first.order_by(columns.order_xid, columns.position).limit(1)).scalar()
+        return number, None if oldest is None else datetime.fromisoformat(oldest)
+
+
+class JoinedStreams(SqlStreams):
+    """Streams of a store in the transaction of a connection, which its owner ends."""
+
+    def __init__(self, append: Callable[[Sequence[StreamAppend]], list[AppendResult]], *of: Any) -> None:
+        self._append = append
+        self._read_from(*of)
+
+    def append_batch(self, appends: Sequence[StreamAppend]) -> list[AppendResult]:
+        """Append to many streams, as `SqlEventStore.append_batch` does with a connection."""
+        return self._append(appends)
+
+    def at(self, places: Sequence[tuple[str, int]]) -> list[RecordedEvent]:
+        """Return the events of these streams and versions, as far as they are there."""
+        place = tuple_(self._events.c.stream, self._events.c.version)
+        return [event for part in bindable(places) for event in self._page(self._columns.where(place.in_(part)), _PAGE)]
+
+
 def _sizes(limit: int | None) -> Iterator[int]:
     """The sizes of full pages, for as long as they are asked for."""
     left = limit
@@ -308,67 +353,3 @@ def _metadata(correlation_id: str | None, causation_id: str | None, traceparent:
     if correlation_id is None and causation_id is None and traceparent is None:
         return NO_METADATA
     return Metadata(correlation_id=correlation_id, causation_id=causation_id, traceparent=traceparent)
-
-
-class SqlStreams(Streams):
-    """Streams that a reader of the database reads."""
-
-    _reader: Reader
-
-    def read_stream(
-        self,
-        stream: StreamName | str,
-        *,
-        from_version: int = 0,
-        to_version: int | None = None,
-        until: datetime | None = None,
-        backwards: bool = False,
-        limit: int | None = None,
-    ) -> Iterator[RecordedEvent]:
-        """Yield one stream's events by version, both bounds included. An unknown stream has none.
-
-        Args:
-            stream: The stream.
-            from_version: The first version.
-            to_version: The last version, by default the newest.
-            until: Stop before the first event recorded after this moment, even if a clock went backwards. Raises
-                InvalidEventData for a moment without a time zone.
-            backwards: Begin at the highest version.
-            limit: The number of events at most.
-        """
-        check_bounds(from_version=from_version, to_version=to_version, limit=limit)
-        moment = None if until is None else aware_utc(until)
-        part = Part(str(stream_name(stream)), from_version, to_version, moment, backwards, limit)
-        return self._reader.stream(part)
-
-    def find(self, event_id: UUID) -> RecordedEvent | None:
-        """Return the event that was recorded under an id, None without one."""
-        require_type(event_id, UUID, "event_id", takes="a UUID")
-        return self._reader.find(event_id)
-
-    def commands_of(self, ids: Sequence[UUID]) -> dict[UUID, RecordedCommand]:
-        """Return the commands that are stored with events (`keep_commands=True`), by the ids of these events.
-
-        Raises KeysMissing if a personal argument is sealed and the store was opened without keys, and InvalidSeal.
-        """
-        return self._reader.commands(ids)
-
-    def head(self, stream: StreamName | str) -> int | None:
-        """Return the version of a stream's last event, None without events."""
-        head = self._reader.head(str(stream_name(stream)))
-        return None if head <= NO_VERSION else head
-
-
-class JoinedStreams(SqlStreams):
-    """Streams of a store in the transaction of a connection, which its owner ends."""
-
-    def __init__(self, append: Callable[..., list[AppendResult]], reader: Reader, connection: Connection) -> None:
-        self._append, self._reader, self._connection = append, reader, connection
-
-    def append_batch(self, appends: Sequence[StreamAppend]) -> list[AppendResult]:
-        """Append to many streams, as `SqlEventStore.append_batch` does with a connection."""
-        return self._append(appends, connection=self._connection)
-
-    def at(self, places: Sequence[tuple[str, int]]) -> list[RecordedEvent]:
-        """Return the events of these streams and versions, as far as they are there."""
-        return self._reader.at(places)

@@ -8,7 +8,7 @@ no two tenants and no store without tenants meet in a topic; neither do branches
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -18,14 +18,14 @@ from uuid import UUID
 from sqlalchemy import URL, Connection, Engine, inspect
 
 from eventstore.aggregates.aggregate import Aggregate
-from eventstore.backends.batch import Draft, check_bounds, stream_name
+from eventstore.backends.batch import Draft, stream_name
 from eventstore.backends.sql.catalogue import SqlCatalogue, SqlSnapshots
 from eventstore.backends.sql.database import Database, dialect_of, renumber, restored
 from eventstore.backends.sql.dialect import typed_failures
 from eventstore.backends.sql.engines import engine_for, url_of
 from eventstore.backends.sql.keys import SqlKeys
 from eventstore.backends.sql.models import MIGRATIONS, Tables
-from eventstore.backends.sql.reading import JoinedStreams, Reader, SqlStreams
+from eventstore.backends.sql.reading import JoinedStreams, StoredEvents
 from eventstore.backends.sql.transfer.contents import Format, Progress, export_path
 from eventstore.backends.sql.transfer.files import Exporter, ExportReport, Importer, ImportReport, Taken
 from eventstore.backends.sql.ways import WAYS
@@ -36,7 +36,6 @@ from eventstore.errors import DeclarationError, UnsupportedBackend
 from eventstore.fields.serialization import AvroDecoder
 from eventstore.identifiers import (
     ExpectedVersion,
-    Position,
     StreamName,
     check_category,
     check_source,
@@ -44,11 +43,10 @@ from eventstore.identifiers import (
     check_tenant,
     require_like,
 )
-from eventstore.inspection.selection import Selection
 from eventstore.schema_registry import RegisteredSchema, SchemaRegistry
 from eventstore.shown_urls import shown_url
 from eventstore.snapshots import AggregateSnapshot
-from eventstore.store import AppendResult, Category, FenceStatus, Metadata, RecordedEvent, StoreVersion, StreamAppend
+from eventstore.store import AppendResult, Category, Metadata, StoreVersion, StreamAppend
 from eventstore.topics import DEFAULT_SOURCE
 
 
@@ -56,7 +54,7 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
-class SqlEventStore(SqlStreams, Closing):
+class SqlEventStore(StoredEvents, Closing):
     """An event store in PostgreSQL (`postgresql+psycopg://…`) or SQLite (`sqlite:///shop.db`).
 
     Args:
@@ -100,10 +98,10 @@ class SqlEventStore(SqlStreams, Closing):
         self._catalogue = SqlCatalogue(self._database, source=source, topic_prefix=topic_prefix, registry=registry)
         self._subjects = SqlKeys(self._database, keys if isinstance(keys, MasterKeys) else None)
         self._keys = self._subjects if isinstance(keys, MasterKeys) else keys
-        self._reader = Reader(self._database, AvroDecoder(self._catalogue.schema), PersonalData(self._keys))
-        self._appender = Appender(self._database, self._reader)
+        self._read_from(self._database, AvroDecoder(self._catalogue.schema), PersonalData(self._keys))
+        self._appender = Appender(self._database)
         self._deleter = Deleter(self._database, clock=clock)
-        self._archive = ArchivedStreams(self._database, self._reader, clock=clock)
+        self._archive = ArchivedStreams(self._database, clock=clock)
         self._snapshots = SqlSnapshots(self._database)
 
     def create_tables(self) -> None:
@@ -189,7 +187,7 @@ class SqlEventStore(SqlStreams, Closing):
         with self._database.joined(connection) as shared:
             draft = self._catalogue.registered(draft, connection=shared)
             categories = self._catalogue.categories(draft.categories, connection=shared)
-            personal = self._personal(draft, shared)
+            personal = self._sealing(draft, shared)
         batch = draft.batch(categories, source=self.source, clock=self._clock, new_id=self._new_id, personal=personal)
         return self._appender.append(batch, connection)
 
@@ -202,10 +200,10 @@ class SqlEventStore(SqlStreams, Closing):
         shared = connection if self._database.dialect.single_writer else None
         decoder = AvroDecoder(partial(self._catalogue.schema, connection=shared))
         keys = self._subjects.within(connection) if shared and self._keys is self._subjects else self._keys
-        reader = Reader(self._database.within(connection), decoder, PersonalData(keys))
-        return JoinedStreams(self.append_batch, reader, connection)
+        append = partial(self.append_batch, connection=connection)
+        return JoinedStreams(append, self._database.within(connection), decoder, PersonalData(keys))
 
-    def _personal(self, draft: Draft, shared: Connection | None) -> PersonalData:
+    def _sealing(self, draft: Draft, shared: Connection | None) -> PersonalData:
         """What seals an append; where its subjects stand is noted before, and stays noted where it fails."""
         if not draft.subjects:
             return PersonalData(None)
@@ -237,48 +235,6 @@ class SqlEventStore(SqlStreams, Closing):
         left = held.scrub() if isinstance(held, SqlKeys) else []
         snapshots = self._database.scrub([self.tables.snapshots]) if streams else []
         return list(dict.fromkeys([*left, *snapshots]))
-
-    def read_all(
-        self, *, after: Position | None = None, category: str | None = None, limit: int | None = None
-    ) -> Iterator[RecordedEvent]:
-        """Yield events in store order behind the fence: none is skipped, and each stream is in order.
-
-        `after` is the position of the last event read: a reader's checkpoint. Raises InvalidIdentifier for a name that
-        no category can have, and InvalidArgument for a limit below zero.
-        """
-        check_bounds(limit=limit)
-        return self._reader.everything(after, None if category is None else check_category(category), limit)
-
-    def read_selected(
-        self,
-        selection: Selection,
-        *,
-        after: Position | None = None,
-        before: Position | None = None,
-        newest_first: bool = False,
-        limit: int | None = None,
-    ) -> Iterator[RecordedEvent]:
-        """Yield the events of a selection in store order behind the fence, or from the newest down.
-
-        `after` and `before` are positions that are left out. The database looks at every event for a selection without
-        streams, categories and positions. Raises InvalidArgument or InvalidIdentifier.
-        """
-        check_bounds(limit=limit)
-        selection.require_names()
-        return self._reader.selected(selection, (after, before), newest=newest_first, limit=limit)
-
-    def read_categories(self, after: Mapping[str, Position | None], *, limit: int) -> list[RecordedEvent]:
-        """Return events of several categories in store order behind the fence, each category after its own position."""
-        check_bounds(limit=limit)
-        return self._reader.categories({check_category(one): place for one, place in after.items()}, limit)
-
-    def recorded_ids(self, ids: Sequence[UUID]) -> set[UUID]:
-        """Return those of the ids under which an event was recorded, including events that were deleted since."""
-        return self._reader.known(ids)
-
-    def sources_of(self, ids: Sequence[UUID]) -> dict[UUID, str]:
-        """Return the CloudEvents source of each event. An imported event has that of the store that recorded it."""
-        return self._reader.sources(ids)
 
     def delete_stream(self, stream: StreamName | str, *, expected: ExpectedVersion) -> int:
         """Delete a stream for good. Return how many events it had, 0 if there were none or it was deleted before.
@@ -316,24 +272,6 @@ class SqlEventStore(SqlStreams, Closing):
     def save_snapshot(self, snapshot: AggregateSnapshot) -> None:
         """Store an aggregate snapshot, unless a newer one of the same shape exists."""
         self._snapshots.keep(snapshot)
-
-    def last_position(self, category: str, *, before: datetime | None = None) -> Position | None:
-        """Return the position of a category's last event behind the fence, or of the last one before a moment.
-
-        A moment's first event is the first by position that is not older, whatever the clocks of writers say.
-        """
-        return self._reader.last(category, before=before)
-
-    def fence(self) -> FenceStatus:
-        """Return how many committed events are hidden (`waiting`), for how many seconds (`age`) and by which `holder`.
-
-        Raises StoreUnavailable or StoreNotPrepared.
-        """
-        return self._reader.fence()
-
-    def backlog(self, after: Position | None, *, category: str) -> tuple[int, datetime | None]:
-        """Return how many events of a category come after a position, and the time of the first of them."""
-        return self._reader.waiting(after, category)
 
     def export_file(
         self,

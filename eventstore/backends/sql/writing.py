@@ -19,7 +19,8 @@ from sqlalchemy.exc import DBAPIError
 from eventstore.backends.batch import Batch, Inserted, rfc3339
 from eventstore.backends.sql.database import Database
 from eventstore.backends.sql.dialect import typed_failures
-from eventstore.backends.sql.reading import Reader
+from eventstore.backends.sql.reading import head_of
+from eventstore.backends.sql.values import rows_in
 from eventstore.backends.sql.ways import upsert
 from eventstore.errors import (
     EventIdTaken,
@@ -45,10 +46,9 @@ _CONFLICT: Final = "events_stream_version_key"
 class Appender:
     """Appends batches; what the statement could not see is settled by reading the heads, or the ids, again."""
 
-    def __init__(self, database: Database, reader: Reader) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
         self._dialect = database.dialect
-        self._reader = reader
 
     def append(self, batch: Batch, connection: Connection | None) -> list[AppendResult]:
         """Append in the caller's transaction, or in one of our own; one result a stream.
@@ -61,7 +61,7 @@ class Appender:
 
     def _append_on(self, connection: Connection, batch: Batch) -> list[AppendResult]:
         # Looked for first: an id that is taken would cost the caller's transaction.
-        if batch.events.named and (earlier := self._reader.earlier(batch, connection)):
+        if batch.events.named and (earlier := self._earlier(batch, connection)):
             return earlier
         try:
             return self._dialect.append(connection, batch).results(batch)
@@ -101,7 +101,7 @@ class Appender:
         try:
             return self._insert(batch).results(batch)
         except (WrongExpectedVersion, EventIdTaken, StreamArchived):
-            earlier = self._reader.earlier(batch) if repeated else None
+            earlier = self._earlier(batch) if repeated else None
             if earlier is None:
                 raise
             return earlier
@@ -118,6 +118,15 @@ class Appender:
             self._database.sleep(random.uniform(0, _LONGEST_PAUSE_SECONDS))  # noqa: S311
         raise _contended(batch)
 
+    def _earlier(self, batch: Batch, connection: Connection | None = None) -> list[AppendResult] | None:
+        """Return the results of an append whose events are all there already, in the same places; else None."""
+        columns, ids = self._database.tables.events.c, batch.events.ids
+        names = ("id", "stream", "version", "schema_id", "ce_time", "order_xid", "position")
+        query = select(*(columns[name] for name in names)).where(columns.payload.is_not(None))
+        with self._database.statement(connection) as reading:
+            rows = {row.id: row for row in rows_in(reading, query, columns.id, ids)}
+        return batch.placed([rows[event_id] for event_id in ids]) if len(rows) == len(ids) else None
+
     def _was_lost(self, error: StoreUnavailable) -> bool:
         cause = error.__cause__
         return self._dialect.fails_over(cause) or (isinstance(cause, DBAPIError) and cause.connection_invalidated)
@@ -126,7 +135,9 @@ class Appender:
         """Return where the append may be tried again, raise otherwise."""
         violated = self._dialect.violated(error)
         if violated == _CONFLICT:
-            batch.check_heads([self._reader.head(name) for name in batch.streams.names])
+            with self._database.statement() as connection:
+                events = self._database.tables.events
+                batch.check_heads([head_of(connection, events, name) for name in batch.streams.names])
         elif violated is not None:
             raise batch.id_taken() from error
         elif not self._dialect.is_passing(error):
@@ -156,19 +167,18 @@ class ArchivedStreams:
     none; elsewhere, a mark under an exact version is looked at again once all appends of that time are over.
     """
 
-    def __init__(self, database: Database, reader: Reader, *, clock: Callable[[], datetime]) -> None:
+    def __init__(self, database: Database, *, clock: Callable[[], datetime]) -> None:
         self._database = database
         self._events = database.tables.events
         self._archived = database.tables.archived_streams
         self._snapshots = database.tables.snapshots
-        self._reader = reader
         self._clock = clock
 
     def add(self, stream: str, expected: ExpectedVersion) -> None:
         """Archive a stream; WrongExpectedVersion, StreamDeleted, StoreUnavailable."""
         with self._database.writing() as connection:
             self._hold(connection, stream)
-            self._check(stream, expected, self._reader.head(stream, connection))
+            self._check(stream, expected, head_of(connection, self._events, stream))
             row = {"stream": stream, "time": self._clock().astimezone(UTC)}
             mark = upsert(connection, self._archived).values(row).on_conflict_do_nothing()
             # Without the option, psycopg's answer is -1 for an INSERT.
@@ -181,7 +191,8 @@ class ArchivedStreams:
         """Check again after all appends that did not see the mark. Remove a mark of our own that came too late."""
         try:
             self._wait_for_appends_under_way(stream)
-            self._check(stream, expected, self._reader.head(stream))
+            with self._database.statement() as connection:
+                self._check(stream, expected, head_of(connection, self._events, stream))
         except FactfoldError:
             if own:
                 self.remove(stream)
