@@ -194,6 +194,7 @@ class Dispatcher:
 
     def send(
         self,
+        /,
         aggregate_id: str,
         command: Callable[Concatenate[Any, P], object],
         *args: P.args,
@@ -230,6 +231,7 @@ class Dispatcher:
 
     def send_or_raise(
         self,
+        /,
         aggregate_id: str,
         command: Callable[Concatenate[Any, P], object],
         *args: P.args,

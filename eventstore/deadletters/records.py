@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from functools import cached_property
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from eventstore.closing import Closing
 from eventstore.deadletters.letters import Action, Contents, Letter, reason
@@ -18,6 +18,7 @@ from eventstore.delivery.source import MASK, shown_payload
 from eventstore.errors import FactfoldError, ForeignRecord, InvalidEventData, ReplayRefused, SchemaError
 from eventstore.fields.serialization import AvroDecoder, AvroEncoder
 from eventstore.kafka.consumer import TopicSchemas
+from eventstore.kafka.producer import OutgoingRecord
 from eventstore.schema_registry import RegisteredSchema
 from eventstore.settings import Settings
 from eventstore.topics import DEAD_LETTER_OMITTED, DEAD_LETTER_PREFIX, TopicRecord
@@ -26,16 +27,6 @@ _OWN: Final = ("ce_id", "ce_type", "ce_subject")
 
 Place = tuple[int, int]
 """Partition and offset in the dead-letter topic."""
-
-
-class SentRecord(NamedTuple):
-    """A record to publish."""
-
-    topic: str
-    partition: int
-    key: bytes | None
-    value: bytes | None
-    headers: list[tuple[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +62,9 @@ def letter_fields(record: TopicRecord) -> dict[str, str]:
     }
 
 
-def own_headers(record: TopicRecord) -> list[tuple[str, bytes | None]]:
+def own_headers(record: TopicRecord) -> tuple[tuple[str, bytes | None], ...]:
     """Return the headers that the record had before it became a letter."""
-    return [pair for pair in record.headers if not pair[0].startswith(DEAD_LETTER_PREFIX)]
+    return tuple(pair for pair in record.headers if not pair[0].startswith(DEAD_LETTER_PREFIX))
 
 
 def header(record: TopicRecord, name: str) -> str | None:
@@ -117,11 +108,11 @@ def open_letters(records: Iterable[TopicRecord], settled: Collection[Place]) -> 
     return {listed.letter.id: listed for listed in copies.values()}
 
 
-def settlement(action: Action, places: Iterable[Place], topic: str, *, home: str) -> SentRecord:
+def settlement(action: Action, places: Iterable[Place], topic: str, *, home: str) -> OutgoingRecord:
     """Return the record that says what was done with a letter. `home` is the id of its dead-letter topic."""
     others = {"time": action.time.isoformat(), "home": home, "places": [list(place) for place in places]}
     values = asdict(action) | others
-    return SentRecord(topic, 0, action.letter.encode(), json.dumps(values).encode(), [])
+    return OutgoingRecord(topic=topic, key=action.letter.encode(), value=json.dumps(values).encode(), partition=0)
 
 
 def read_settlement(record: TopicRecord) -> tuple[Action, str, list[Place]]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Final
 
 from eventstore.deadletters.letters import Action, Contents, Deed, Letter, Letters, OnProgress, Settled, Target
@@ -20,7 +20,6 @@ from eventstore.deadletters.records import (
     Decoding,
     ListedLetter,
     Place,
-    SentRecord,
     header,
     open_letters,
     origin_partition,
@@ -32,7 +31,7 @@ from eventstore.errors import NotFound, ReplayRefused
 from eventstore.kafka.admin import OffsetReader, cleanup_policies, ensure_topics, topic_ids
 from eventstore.kafka.consumer import read_range
 from eventstore.kafka.groups import group_offsets
-from eventstore.kafka.producer import Publisher
+from eventstore.kafka.producer import OutgoingRecord, Publisher
 from eventstore.settings import Settings
 from eventstore.topics import (
     TopicRecord,
@@ -46,7 +45,7 @@ from eventstore.topics import (
 # The version of a key that is no stream@version: such a record stands alone.
 _NONE: Final = -1
 
-Road = Callable[[TopicRecord], SentRecord]
+Road = Callable[[TopicRecord], OutgoingRecord]
 """Returns what to publish for a letter's record. Raises ReplayRefused if it cannot go there."""
 
 
@@ -71,7 +70,7 @@ def to_topic(settings: Settings, topic: str, chosen: Chosen, *, group: str | Non
         _require_projection(settings, topic, group, edited=chosen.edited)
         held = with_later_events(settings, topic, chosen.letters)
 
-    def sent(record: TopicRecord) -> SentRecord:
+    def sent(record: TopicRecord) -> OutgoingRecord:
         if (stream := stream_and_version(record.key)[0]) in held:
             raise ReplayRefused(
                 f"{topic!r} holds later events of {stream} that are not replayed, and this one would follow them",
@@ -114,8 +113,10 @@ def to_group(settings: Settings, topic: str, group: str) -> Road:
     return lambda record: _sent(record, name, 0)
 
 
-def _sent(record: TopicRecord, topic: str, partition: int) -> SentRecord:
-    return SentRecord(topic, partition, record.key, record.value, own_headers(record))
+def _sent(record: TopicRecord, topic: str, partition: int) -> OutgoingRecord:
+    return OutgoingRecord(
+        topic=topic, key=record.key, value=record.value, headers=own_headers(record), partition=partition
+    )
 
 
 def _partition(record: TopicRecord, topic: str, count: int) -> int:
@@ -249,7 +250,7 @@ class TopicLetters(Letters):
 
     def _publish(self, publisher: Publisher, part: Part, deed: Deed, road: Road | None, left: dict[str, str]) -> None:
         """Send records and settle their letters in one transaction: all of it is there afterwards, or nothing."""
-        sent: list[SentRecord] = []
+        sent: list[OutgoingRecord] = []
         for listed, record in part:
             try:
                 sent += [] if road is None else [self._sent(listed.letter, record, road, deed)]
@@ -261,12 +262,12 @@ class TopicLetters(Letters):
             publisher.send(sent)
             publisher.commit()
 
-    def _sent(self, letter: Letter, record: TopicRecord, road: Road, deed: Deed) -> SentRecord:
+    def _sent(self, letter: Letter, record: TopicRecord, road: Road, deed: Deed) -> OutgoingRecord:
         if letter.why_not is not None:
             remedy = "read the record at its place, then discard the letter"
             raise ReplayRefused(letter.why_not, remedy=remedy, place=self._name)
         sent = road(record)
-        return sent if deed.edit is None else sent._replace(value=self._decoding.edited(record, deed.edit))
+        return sent if deed.edit is None else replace(sent, value=self._decoding.edited(record, deed.edit))
 
     def close(self) -> None:
         """Let the connections go."""

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from eventstore.deadletters.records import SentRecord, origin_partition, own_headers
+from eventstore.deadletters.records import origin_partition, own_headers
 from eventstore.deadletters.topic import Chosen, Road, TopicLetters, to_topic
 from eventstore.erasure import Origin, PersonalData
 from eventstore.errors import FactfoldError, ForeignRecord, ReplayRefused, SchemaError, UnknownEventType
+from eventstore.kafka.producer import OutgoingRecord
 from eventstore.topics import BRANCH_HEADER, DEAD_LETTERS, TopicRecord, require_source
 from projections.declaring.branches import Branches
 from projections.errors import InvalidPredicate
@@ -54,7 +55,7 @@ class BranchLetters(TopicLetters):
         return lambda record: routed_again(record, branches, self._decoding.decoder)
 
 
-def routed_again(record: TopicRecord, branches: Branches, decoder: AvroDecoder) -> SentRecord:
+def routed_again(record: TopicRecord, branches: Branches, decoder: AvroDecoder) -> OutgoingRecord:
     """The record as the router would write it. Raises ReplayRefused if it is a dead letter still."""
     try:
         if branches.source is not None:
@@ -68,6 +69,6 @@ def routed_again(record: TopicRecord, branches: Branches, decoder: AvroDecoder) 
             remedy="mend the definition or the schema, then replay it, or discard it",
             place=record.place,
         ) from error
-    headers = [*own_headers(record), (BRANCH_HEADER, branch.encode())]
-    partition = origin_partition(record, branches.topic) or 0
-    return SentRecord(branches.topics[branch], partition, record.key, record.value, headers)
+    topic, partition = branches.topics[branch], origin_partition(record, branches.topic) or 0
+    headers = (*own_headers(record), (BRANCH_HEADER, branch.encode()))
+    return OutgoingRecord(topic=topic, key=record.key, value=record.value, headers=headers, partition=partition)

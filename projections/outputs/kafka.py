@@ -137,7 +137,7 @@ class KafkaDeadLetters(Closing):
         if record is None:
             return OutgoingRecord(topic=topic, key=None, value=None, headers=headers)
         # A dead letter that was sent back and failed again has the headers of its last failure only.
-        return OutgoingRecord(topic=topic, key=record.key, value=record.value, headers=(*own_headers(record), *headers))
+        return OutgoingRecord(topic=topic, key=record.key, value=record.value, headers=own_headers(record) + headers)
 
 
 def _firsts(aside: SetAside) -> Iterator[tuple[str, int, int]]:

@@ -18,7 +18,7 @@ from sqlalchemy import URL
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from eventstore.aggregates.aggregate import Aggregate
-from eventstore.aggregates.dispatcher import ATTEMPTS, Accepted, Dispatcher, Middleware, Result, Send
+from eventstore.aggregates.dispatcher import ATTEMPTS, Dispatcher, Middleware, Result, Send
 from eventstore.backends.sql.engines import async_engine_for
 from eventstore.backends.sql.greenlets import await_only, in_greenlet, in_thread, one_by_one, waited_for
 from eventstore.backends.sql.reading import JoinedStreams
@@ -285,48 +285,10 @@ class AsyncDispatcher:
         own = {one.name: getattr(self, one.name) for one in fields(self)}
         return _Joined(**own, connection=connection)
 
-    async def send(
-        self,
-        aggregate_id: str,
-        command: Callable[Concatenate[Any, P], object],
-        *args: P.args,
-        **kwargs: P.kwargs,
-    ) -> Result:
-        """Send a command, such as `Order.place` or a decider's function, with its arguments to one aggregate.
-
-        Returns:
-            Accepted with the events, or Refusal with the reason.
-
-        Raises:
-            WrongExpectedVersion: The command lost `attempts` races, or lost them for ten seconds.
-            DeclarationError: The function is no command of an aggregate.
-            EventIdTaken: The id of `once` belongs to another command.
-            InvalidIdentifier: The id of the aggregate breaks the rules of names.
-            InvalidEventData: A value does not fit its field.
-        """
-        return await self._run(lambda dispatcher: dispatcher.send(aggregate_id, command, *args, **kwargs))
-
-    async def send_or_raise(
-        self,
-        aggregate_id: str,
-        command: Callable[Concatenate[Any, P], object],
-        *args: P.args,
-        **kwargs: P.kwargs,
-    ) -> Accepted:
-        """Send a command as `send` does, and raise Refused with the reason if the aggregate refuses it."""
-        return await self._run(lambda dispatcher: dispatcher.send_or_raise(aggregate_id, command, *args, **kwargs))
-
-    async def load(self, kind: type[A], aggregate_id: str) -> A:
-        """Return an aggregate derived from its events. Its version is -1 if it has none."""
-        return await self._run(lambda dispatcher: dispatcher.load(kind, aggregate_id))
-
-    async def take_snapshot(self, kind: type[A], aggregate_id: str) -> A:
-        """Take an aggregate snapshot now, whatever the interval is, and return the state it holds.
-
-        Raises:
-            StoreUnavailable: The database did not answer.
-        """
-        return await self._run(lambda dispatcher: dispatcher.take_snapshot(kind, aggregate_id))
+    send = awaited(Dispatcher.send)
+    send_or_raise = awaited(Dispatcher.send_or_raise)
+    load = awaited(Dispatcher.load)
+    take_snapshot = awaited(Dispatcher.take_snapshot)
 
     async def _run(self, work: Callable[[Dispatcher], R]) -> R:
         return await in_greenlet(work, self._waiting)

@@ -255,10 +255,10 @@ def test_claims_committed_by_a_handler_are_taken_back_once_the_database_answers_
     """Planted: the database is away when the claims behind the culprit's are to be taken back."""
     unclaim, away = Inbox.unclaim, [StoreUnavailable("away", remedy="wait")]
 
-    def unclaim_later(inbox, tx, ids):
+    def unclaim_later(inbox, tx, topic, ids):
         if away:
             raise away.pop()
-        return unclaim(inbox, tx, ids)
+        return unclaim(inbox, tx, topic, ids)
 
     monkeypatch.setattr(Inbox, "unclaim", unclaim_later)
     assert_only_the_culprit_is_given_up(engine, ENDINGS["commit by the driver, then more"], at=3)
