@@ -67,21 +67,28 @@ _PLAIN_TYPES: Final[Mapping[object, FieldType]] = {
 def compile_fields(cls: type, compilation: Compilation) -> tuple[Field, ...]:
     """Compile every field of a class of fields; UnsupportedFieldType names the field that has no place in Avro."""
     ways = record_class(cls)
-    if ways is None:
-        return ()
+    return () if ways is None else _fields_of(cls, ways, compilation, marked=True)
+
+
+def _fields_of(cls: type, ways: RecordClass, compilation: Compilation, *, marked: bool) -> tuple[Field, ...]:
     hints = _hints(cls, compilation)
-    return tuple(_compile_field(name, hints[name], default, compilation) for name, default in ways.defaults.items())
+    return tuple(
+        _compile_field(name, hints[name], default, compilation, marked) for name, default in ways.defaults.items()
+    )
 
 
-def _compile_field(name: str, hint: Any, default: Callable[[], Any] | None, compilation: Compilation) -> Field:
-    personal = next((note for note in get_args(hint)[1:] if isinstance(note, Personal)), None)
+def _compile_field(
+    name: str, hint: Any, default: Callable[[], Any] | None, compilation: Compilation, marked: bool
+) -> Field:
+    """Compile one field, which may be `marked` personal."""
+    personal = next((note for note in get_args(hint)[1:] if marked and isinstance(note, Personal)), None)
     if personal is None:
-        return Field(_avro_name(name, compilation), _compile(hint, name, compilation), default)
+        return Field(_avro_name(name, compilation), compile_type(hint, name, compilation), default)
     # What is sealed has to be read by itself: its records are defined within it.
     apart = Compilation(compilation.owner, compilation.names)
     compilation.apart.append(apart)
     inner, *notes = (note for note in get_args(hint) if note is not personal)
-    clear = _compile(Annotated[(inner, *notes)] if notes else inner, name, apart)
+    clear = compile_type(Annotated[(inner, *notes)] if notes else inner, name, apart)
     _require_placeholder(personal, clear, f"{compilation.owner}.{name}")
     return Field(_avro_name(name, compilation), replace(clear, from_plain=opened(clear.from_plain)), default, personal)
 
@@ -105,25 +112,9 @@ def compile_hints(hints: Mapping[str, Any], *, owner: str, namespace: str, perso
     Raises UnsupportedFieldType.
     """
     compilation = Compilation(owner, {})
-    if personal:
-        fields = tuple(_compile_field(name, hint, None, compilation) for name, hint in hints.items())
-    else:
-        fields = tuple(Field(_avro_name(n, compilation), _compile(h, n, compilation), None) for n, h in hints.items())
+    fields = tuple(_compile_field(name, hint, None, compilation, personal) for name, hint in hints.items())
     compilation.named(namespace)
     return fields
-
-
-def compile_type(hint: Any, place: str, compilation: Compilation) -> FieldType:
-    """Compile one type; UnsupportedFieldType names the place."""
-    return _compile(hint, place, compilation)
-
-
-def _compile_record(cls: type, ways: RecordClass, compilation: Compilation) -> tuple[Field, ...]:
-    hints = _hints(cls, compilation)
-    return tuple(
-        Field(_avro_name(name, compilation), _compile(hints[name], name, compilation), default)
-        for name, default in ways.defaults.items()
-    )
 
 
 def _avro_name(name: str, compilation: Compilation) -> str:
@@ -147,7 +138,8 @@ def _hints(cls: type, compilation: Compilation) -> dict[str, Any]:
         ) from None
 
 
-def _compile(hint: Any, place: str, compilation: Compilation) -> FieldType:
+def compile_type(hint: Any, place: str, compilation: Compilation) -> FieldType:
+    """Compile one type; UnsupportedFieldType names the place."""
     if hint in _PLAIN_TYPES:
         return _PLAIN_TYPES[hint]
     if isinstance(hint, type) and get_origin(hint) is None:
@@ -185,16 +177,16 @@ def _require_single(hint: type[Enum], place: str, compilation: Compilation) -> N
 
 def _compile_generic(hint: Any, place: str, compilation: Compilation) -> FieldType:
     if hasattr(hint, "__supertype__"):
-        return _compile(hint.__supertype__, place, compilation)
+        return compile_type(hint.__supertype__, place, compilation)
     match get_origin(hint), get_args(hint):
         case origin, (inner, *notes) if origin is Annotated:
             return _annotated(inner, notes, place, compilation)
         case (origin, members) if origin in (Union, UnionType):
             return _union(members, place, compilation)
         case (origin, (item,)) if origin is list:
-            return list_of(_compile(item, f"{place}[]", compilation))
+            return list_of(compile_type(item, f"{place}[]", compilation))
         case (origin, (key, item)) if origin is dict and key is str:
-            return map_of(_compile(item, f"{place}{{}}", compilation))
+            return map_of(compile_type(item, f"{place}{{}}", compilation))
         case _:
             raise _unsupported(hint, place, compilation)
 
@@ -209,7 +201,7 @@ def _annotated(inner: Any, notes: list[Any], place: str, compilation: Compilatio
     digits = next((note for note in notes if isinstance(note, Digits)), None)
     if inner is Decimal and digits is not None:
         return _decimal(digits, place, compilation)
-    return _compile(inner, place, compilation)
+    return compile_type(inner, place, compilation)
 
 
 def _decimal(digits: Digits, place: str, compilation: Compilation) -> FieldType:
@@ -239,7 +231,7 @@ def _enum(hint: type[Enum], place: str, compilation: Compilation) -> FieldType:
 def _union(members: Sequence[Any], place: str, compilation: Compilation) -> FieldType:
     every = list(_flat(members))
     held = [member for member in every if member is not NoneType]
-    compiled = [_compile(member, place, compilation) for member in held]
+    compiled = [compile_type(member, place, compilation) for member in held]
     whole = compiled[0] if len(compiled) == 1 else union_of(held, compiled, place, compilation)
     return whole if len(held) == len(every) else optional(whole)
 
@@ -267,7 +259,7 @@ def _record(cls: type, ways: RecordClass, compilation: Compilation) -> FieldType
     if cls in compilation.records:
         return _record_again(cls, compilation)
     compilation.records[cls] = None
-    fields = _compile_record(cls, ways, compilation)
+    fields = _fields_of(cls, ways, compilation, marked=False)
     name = _record_name(cls, compilation)
     to_plain, from_plain = record_to_plain(cls, fields), record_from_plain(ways, fields)
     # Avro lets a schema define a record once; later uses are by its name, in the event's own namespace.

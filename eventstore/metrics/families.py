@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from importlib.metadata import version
 from threading import TIMEOUT_MAX, Event, Lock, Thread
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import structlog
 from prometheus_client import (
@@ -44,9 +44,6 @@ if TYPE_CHECKING:
     from eventstore.settings import Settings
 
 
-_Metric = TypeVar("_Metric", Counter, Gauge, Histogram)
-
-
 class Kind(StrEnum):
     """The type of a family, by Prometheus' names.
 
@@ -57,6 +54,9 @@ class Kind(StrEnum):
     COUNTER = "counter"
     GAUGE = "gauge"
     HISTOGRAM = "histogram"
+
+
+_CLASSES: Final[Mapping[Kind, Any]] = {Kind.COUNTER: Counter, Kind.GAUGE: Gauge, Kind.HISTOGRAM: Histogram}
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,15 +123,14 @@ class Metrics:
     def __init__(self, **labels: str) -> None:
         self.registry = CollectorRegistry()
         self._fixed = labels
-        self._counters, self._gauges = dict[str, Counter](), dict[str, Gauge]()
-        self._histograms, self._totals, self._lock = dict[str, Histogram](), dict[object, float](), Lock()
+        self._metrics, self._totals, self._lock = dict[str, Any](), dict[object, float](), Lock()
         self._shown: dict[str, set[tuple[str, ...]]] = {}
         for family in self.families:
             self._make(family)
 
     def count(self, family: Family, amount: float = 1, **labels: str) -> None:
         """Add to a counter."""
-        _child(self._made(self._counters, family), self._all(family, labels)).inc(amount)
+        self._child(Kind.COUNTER, family, labels).inc(amount)
 
     def raise_to(self, family: Family, total: float, **labels: str) -> None:
         """Raise a counter by what a total, read elsewhere, has grown. The first total counts from 0."""
@@ -143,48 +142,44 @@ class Metrics:
 
     def set(self, family: Family, value: float, **labels: str) -> None:
         """Set a gauge."""
-        _child(self._made(self._gauges, family), self._all(family, labels)).set(value)
+        self._child(Kind.GAUGE, family, labels).set(value)
 
     def compute(self, family: Family, value: Callable[[], float], **labels: str) -> None:
         """Compute a gauge at each scrape. The function must be quick and must not raise."""
-        _child(self._made(self._gauges, family), self._all(family, labels)).set_function(value)
+        self._child(Kind.GAUGE, family, labels).set_function(value)
 
     def replace(self, family: Family, values: Iterable[tuple[dict[str, str], float]]) -> None:
         """Set all values of a gauge: what is not among them is no longer shown."""
-        shown, gauge = set(), self._made(self._gauges, family)
+        shown = set()
         for labels, value in values:
             self.set(family, value, **labels)
             shown.add(tuple(self._all(family, labels).values()))
         # Not cleared before: a scrape in between would find nothing, and an alert would start to wait again.
         for former in self._shown.get(family.name, set()) - shown:
-            gauge.remove(*former)
+            self._metrics[family.name].remove(*former)
         self._shown[family.name] = shown
 
     def observe(self, family: Family, value: float, **labels: str) -> None:
         """Add a value to a histogram."""
-        _child(self._made(self._histograms, family), self._all(family, labels)).observe(value)
+        self._child(Kind.HISTOGRAM, family, labels).observe(value)
 
     def _make(self, family: Family) -> None:
-        declared = (family.name, family.help, family.labels)
-        if family.kind is Kind.COUNTER:
-            self._counters[family.name] = Counter(*declared, registry=self.registry)
-        elif family.kind is Kind.GAUGE:
-            self._gauges[family.name] = Gauge(*declared, registry=self.registry)
-        else:
-            made = Histogram(*declared, registry=self.registry, buckets=family.bounds)
-            self._histograms[family.name] = made
+        buckets = {"buckets": family.bounds} if family.kind is Kind.HISTOGRAM else {}
+        made = _CLASSES[family.kind](family.name, family.help, family.labels, registry=self.registry, **buckets)
+        self._metrics[family.name] = made
         # One that appears with its first count shows no increase.
         if family.kind is not Kind.GAUGE and family.labels and not set(family.labels) - set(self._fixed):
-            {**self._counters, **self._histograms}[family.name].labels(**self._all(family, {}))
+            made.labels(**self._all(family, {}))
 
-    def _made(self, metrics: Mapping[str, _Metric], family: Family) -> _Metric:
-        if family.name not in metrics:
+    def _child(self, kind: Kind, family: Family, labels: dict[str, str]) -> Any:
+        if family.name not in self._metrics or family.kind is not kind:
             raise DeclarationError(
                 f"{type(self).__name__} has no {family.name} that this method can change",
                 remedy="list the family in families=, and use the method of its kind: count, set or observe",
                 place=family.name,
             )
-        return metrics[family.name]
+        metric = self._metrics[family.name]
+        return metric.labels(**self._all(family, labels)) if family.labels else metric
 
     def _all(self, family: Family, labels: dict[str, str]) -> dict[str, str]:
         return {label: labels[label] if label in labels else self._fixed[label] for label in family.labels}
@@ -223,10 +218,6 @@ class RunnerMetrics(Metrics):
     def look_failed(self) -> None:
         """Count a look that failed."""
         self.count(LOOK_FAILURES)
-
-
-def _child(metric: _Metric, labels: dict[str, str]) -> _Metric:
-    return metric.labels(**labels) if labels else metric
 
 
 LOOK_SECONDS: Final = 15.0  # as often as Prometheus scrapes unless it is configured otherwise

@@ -23,7 +23,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from eventstore import ANY, NO_STREAM, AsyncSqlEventStore, SqlEventStore
 from eventstore.backends.sql import greenlets
 from eventstore.backends.sql.greenlets import TURN, release_when_cut_off
-from eventstore.backends.sql.reading import Reader
+from eventstore.backends.sql.reading import SqlStreams
 from eventstore.errors import UnsupportedBackend
 from eventstore.personal.sealing import DataKey
 from tests.errors import raises
@@ -125,7 +125,7 @@ def hold_in_a_statement(store, monkeypatch, *, steps):
 
 async def turns_while_a_page_is_decoded(store, monkeypatch):
     """How often another task had its turn between the first and the last event of a page, which needs no I/O."""
-    turns, seen, real = 0, [], Reader._recorded
+    turns, seen, real = 0, [], SqlStreams._recorded
 
     async def count():
         nonlocal turns
@@ -133,11 +133,11 @@ async def turns_while_a_page_is_decoded(store, monkeypatch):
             turns += 1
             await asyncio.sleep(0)
 
-    def recorded(reader, row):
+    def recorded(streams, row):
         seen.append(turns)
-        return real(reader, row)
+        return real(streams, row)
 
-    monkeypatch.setattr(Reader, "_recorded", recorded)
+    monkeypatch.setattr(SqlStreams, "_recorded", recorded)
     counting = asyncio.create_task(count())
     assert len(await store.run_sync(lambda it: list(it.read_stream("payment-1", limit=1000)))) == 1000
     counting.cancel()

@@ -77,7 +77,7 @@ def test_a_letter_goes_to_its_branch_and_partition_as_the_router_routes_it(made,
     record = letter(made)
     sent = routed_again(record, PAYMENTS, DECODER)
     assert (sent.topic, sent.partition, sent.key, sent.value) == (f"payment.{branch}", 3, record.key, record.value)
-    assert sent.headers == [("ce_source", b"/payments"), ("traceparent", None), (BRANCH_HEADER, branch.encode())]
+    assert sent.headers == (("ce_source", b"/payments"), ("traceparent", None), (BRANCH_HEADER, branch.encode()))
     ((_, topic, error),) = route(PAYMENTS, [record], SCHEMAS)
     assert (topic, error) == (sent.topic, None)
 
