@@ -211,17 +211,11 @@ class StateShape:
     def encode(self, state: Aggregate) -> bytes:
         """Return the state as framed Avro; InvalidEventData names a field whose value does not fit its type."""
         values = state.state()
-        return self._encoder.encode({field.name: self._plain(field, values[field.name]) for field in self._fields})
+        return self._encoder.encode({one.name: self._plain(one, values[one.name]) for one in self._fields})
 
     def _plain(self, field: Field, value: Any) -> Any:
-        try:
-            return field.type.plain(value)
-        except (InvalidEventData, *MISFITS) as error:
-            raise InvalidEventData(
-                f"{value!r} does not fit state field {field.name} of {self._owner}: {error}",
-                remedy="give the field a value of its declared type, or declare the type of its values",
-                place=f"{self._owner}.{field.name}",
-            ) from error
+        remedy = "give the field a value of its declared type, or declare the type of its values"
+        return field.converted(field.type.plain, value, "state field", owner=self._owner, remedy=remedy)
 
     def restored(self, kind: type[A], stream: StreamName, snapshot: AggregateSnapshot) -> A | None:
         """Return the state of a snapshot, None where that is of another shape or holds what no field can."""

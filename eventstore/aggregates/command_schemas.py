@@ -12,7 +12,6 @@ from pydantic import TypeAdapter
 from pydantic.errors import PydanticUserError
 
 from eventstore.errors import DeclarationError, InvalidEventData, UnsupportedFieldType
-from eventstore.fields.conversions import MISFITS
 from eventstore.fields.field_compilation import compile_hints
 from eventstore.fields.field_types import Field
 from eventstore.fields.plain_json import dump_plain, load_plain
@@ -183,11 +182,5 @@ def parameters_of(command: Callable[..., object]) -> Mapping[str, Field]:
 
 
 def _converted(field: Field, convert: Callable[[Any], Any], value: Any, owner: str) -> Any:
-    try:
-        return convert(value)
-    except (InvalidEventData, *MISFITS) as error:
-        raise InvalidEventData(
-            f"a {type(value).__name__} does not fit argument {field.name} of {owner}",
-            remedy="give the argument a value of its declared type",
-            place=f"{owner}.{field.name}",
-        ) from (error if field.personal is None else None)  # whose text may show the value
+    remedy = "give the argument a value of its declared type"
+    return field.converted(convert, value, "argument", owner=owner, remedy=remedy)

@@ -16,8 +16,8 @@ from enum import Enum
 from functools import partial
 from typing import Any
 
-from eventstore.errors import DeclarationError
-from eventstore.fields.conversions import Avro, Convert
+from eventstore.errors import DeclarationError, InvalidEventData
+from eventstore.fields.conversions import MISFITS, Avro, Convert
 from eventstore.personal.sealing import Personal
 
 Values = dict[str, Any]
@@ -169,6 +169,18 @@ class Field:
     type: FieldType
     default: Callable[[], Any] | None
     personal: Personal | None = None
+
+    def converted(self, convert: Convert, value: Any, what: str, *, owner: str, remedy: str) -> Any:
+        """Convert a value of the field. InvalidEventData says which field or argument of an owner it does not fit."""
+        try:
+            return convert(value)
+        except (InvalidEventData, *MISFITS) as error:
+            cause = error if self.personal is None else None  # whose text may show the value
+        raise InvalidEventData(
+            f"a {type(value).__name__} does not fit {what} {self.name} of {owner}",
+            remedy=remedy,
+            place=f"{owner}.{self.name}",
+        ) from cause
 
     def avro(self) -> dict[str, Any]:
         """Return the field as an Avro record declares it; only an optional field has an Avro default."""

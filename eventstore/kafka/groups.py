@@ -100,14 +100,6 @@ def _by_topic(partitions: Iterable[TopicPartition], topics: Iterable[str]) -> Of
     return {topic: {p.partition: p.offset for p in places if p.topic == topic and p.offset >= 0} for topic in topics}
 
 
-def group_lag(settings: Settings, topic: str, *, group: str) -> Lag:
-    """Return how far a group is behind the committed records of a topic; TopicMissing, BrokerUnreachable.
-
-    A partition without a place counts from its beginning.
-    """
-    return subscription_lag(settings, [topic], group=group)
-
-
 def read_topics(settings: Settings, topics: Iterable[str], *, group: str) -> list[str]:
     """Return topics and those of the group's retry topics for them that exist; BrokerUnreachable."""
     each = list(topics)
@@ -116,12 +108,12 @@ def read_topics(settings: Settings, topics: Iterable[str], *, group: str) -> lis
 
 
 def subscription_lag(settings: Settings, topics: Iterable[str], *, group: str) -> Lag:
-    """Return how far a group is behind in several topics; the errors of `group_lag`."""
+    """Return how far a group is behind in several topics; TopicMissing, BrokerUnreachable, BrokerRefused."""
     return subscription_lags(settings, {group: topics})[group]
 
 
 def subscription_lags(settings: Settings, topics: Mapping[str, Iterable[str]]) -> dict[str, Lag]:
-    """Return how far groups are behind, each in its topics; the errors of `group_lag`.
+    """Return how far groups are behind, each in its topics; the errors of `subscription_lag`.
 
     The topics of all groups are looked at together, so a hundred groups cost little more than one.
     """

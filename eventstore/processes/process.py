@@ -36,7 +36,7 @@ from eventstore.aggregates.aggregate import Aggregate, command_name, commands_of
 from eventstore.aggregates.command_schemas import encode_arguments
 from eventstore.errors import DeclarationError, InvalidEventData
 from eventstore.event_types import EventType, event, event_type_of, is_event_class
-from eventstore.fields.conversions import MISFITS, aware_utc, kind_of, later_or_last, not_negative
+from eventstore.fields.conversions import aware_utc, kind_of, later_or_last, not_negative
 from eventstore.fields.field_compilation import compile_hints
 from eventstore.fields.field_types import Field
 from eventstore.fields.plain_json import dump_plain, load_plain
@@ -599,15 +599,8 @@ class Process(Aggregate, category="process"):
                 own[one.name] = self._converted(one, one.type.opened, state[one.name])
 
     def _converted(self, one: Field, convert: Callable[[Any], Any], value: Any) -> Any:
-        try:
-            return convert(value)
-        except (InvalidEventData, *MISFITS) as error:
-            place = f"{type(self).__qualname__}.{one.name}"
-            raise InvalidEventData(
-                f"a {type(value).__name__} does not fit state field {place}",
-                remedy="give the field a value of its type. For another type, give the class another version=",
-                place=place,
-            ) from error
+        remedy = "give the field a value of its type. For another type, give the class another version="
+        return one.converted(convert, value, "state field", owner=type(self).__qualname__, remedy=remedy)
 
 
 def process_group(process: type[Process]) -> str:

@@ -18,7 +18,7 @@ import sqlalchemy as sa
 
 from eventstore import Settings
 from eventstore.errors import TopicMissing
-from eventstore.kafka.groups import group_lag
+from eventstore.kafka.groups import subscription_lag
 from projections import branch_counts, branches_status
 from tests.faults.command_process import CommandProcess
 from tests.faults.transfer_services import (
@@ -100,7 +100,7 @@ def is_settled(settings: Settings, checkpoints: Path) -> bool:
     """Whether the router's checkpoint has reached the end of the transfers, and the services those of their topics."""
     if branches_status(settings, transfer_branches, checkpoints=checkpoints).lag != 0:
         return False
-    return all(group_lag(settings, one.topic, group=one.group).records == 0 for one in (review, ship))
+    return all(subscription_lag(settings, [one.topic], group=one.group).records == 0 for one in (review, ship))
 
 
 @pytest.fixture

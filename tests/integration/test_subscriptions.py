@@ -21,7 +21,7 @@ from confluent_kafka import Producer
 from eventstore import RecordedEvent, Settings, Subscriber, open_subscriber, run_subscription, subscription
 from eventstore.errors import KafkaError
 from eventstore.kafka.admin import end_offsets
-from eventstore.kafka.groups import group_lag, group_offsets, require_group, reset_group
+from eventstore.kafka.groups import group_offsets, require_group, reset_group, subscription_lag
 from eventstore.metrics import SubscriptionMetrics
 from tests.commands import factfold
 from tests.errors import raises
@@ -72,7 +72,7 @@ def test_a_subscriber_killed_twice_handles_every_event_exactly_once(payments, en
             assert killed.wait(60) == -signal.SIGKILL
     with booked(payments, engine) as last:
         group = f"books-of-{payments.name}"
-        wait_until(lambda: group_lag(payments.settings, payments.name, group=group).records == 0)
+        wait_until(lambda: subscription_lag(payments.settings, [payments.name], group=group).records == 0)
         last.terminate()
         assert last.wait(60) == 0
     assert sorted(amounts(engine)) == list(range(300))
@@ -132,7 +132,7 @@ def test_a_member_that_joins_does_not_wait_for_a_long_batch_and_nothing_of_it_is
         with running(open_subscriber(subscription(payments.name, group="shared")(note), settings=settings)):
             wait_until(lambda: second)
             wait_until(lambda: len(first) + len(second) >= 600)
-            wait_until(lambda: group_lag(settings, payments.name, group="shared").records == 0)
+            wait_until(lambda: subscription_lag(settings, [payments.name], group="shared").records == 0)
     assert done_by_first[0] < 400
     assert sorted(first + second) == list(range(600))
 
@@ -203,8 +203,8 @@ def test_lag_counts_committed_records_that_wait_and_ends_at_nothing(settings, pa
         transactional.produce(record.topic, record.value, record.key, partition=0, headers=list(record.headers))
     transactional.commit_transaction(30)
     wait_until(lambda: end_offsets(settings, [payments.name])[payments.name][0] == 7)
-    assert group_lag(settings, payments.name, group="g").records == 7
-    assert group_lag(settings, payments.name, group="g").seconds > 0
+    assert subscription_lag(settings, [payments.name], group="g").records == 7
+    assert subscription_lag(settings, [payments.name], group="g").seconds > 0
     with open_subscriber(noting(payments.name, group="g", into=[], batch=2), settings=settings) as subscriber:
         deliver(subscriber, records=4)
         wait_until(lambda: not subscriber.run_once(timeout=0.1).records and subscriber.lag().records == 0)
@@ -231,7 +231,7 @@ def test_groups_are_listed_with_their_lag_and_an_unknown_one_is_an_error(setting
     monkeypatch.setenv("FACTFOLD_KAFKA__BOOTSTRAP_SERVERS", settings.kafka.bootstrap_servers)
     listed = json.loads(factfold("subscriptions", "list", "--json").stdout)
     (found,) = [one for one in listed if one["group"] == group]
-    behind = group_lag(settings, payments.name, group=group)
+    behind = subscription_lag(settings, [payments.name], group=group)
     assert (found["topics"], found["records"], found["members"]) == ([payments.name], behind.records, 0)
     assert 0 < behind.records < 6
     assert found["seconds"] > 0

@@ -8,7 +8,7 @@ from confluent_kafka import Producer
 from eventstore import open_subscriber
 from eventstore.errors import RecordsUnreadable
 from eventstore.kafka.consumer import RangeReader, end_of_batch, read_range
-from eventstore.kafka.groups import group_lag, group_offsets, offsets_behind
+from eventstore.kafka.groups import group_offsets, offsets_behind, subscription_lag
 from tests.integration.delivering import deliver, noting
 from tests.integration.packed import TOO_LONG, limited_settings, send_packed
 from tests.waiting import wait_until
@@ -42,7 +42,7 @@ def test_records_that_cannot_be_unpacked_are_one_dead_letter_that_names_them(lim
 def test_records_that_cannot_be_unpacked_wait_like_others(limited, settings, payments):
     send_packed(settings, payments.name, [TOO_LONG] * 3, codec="zstd")
     payments.receive([1], partition=1)
-    lag = group_lag(limited, payments.name, group="nobody")
+    lag = subscription_lag(limited, [payments.name], group="nobody")
     assert {part.partition: part.records for part in lag.partitions if part.records} == {0: 3, 1: 1}
     assert lag.seconds > 0
     assert offsets_behind(limited, payments.name, {0: 0, 1: 0}) == 4

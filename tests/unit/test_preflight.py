@@ -163,7 +163,7 @@ PLANTED = {
     ),
     "state of a process that another type reads": (
         '    by: str = "hand"', "    by: Way = Way.POST", "red",
-        "version 1 of the code lacks a state that it can read: a str does not fit state field Payment.by",
+        "version 1 of the code lacks a state that it can read: a str does not fit state field by of Payment",
     ),
     "process version gone": ("sends=[Order])", "sends=[Order], version=2)", "red", "lacks version 1 of its code"),
     "unhandled event type": (

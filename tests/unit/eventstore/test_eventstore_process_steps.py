@@ -172,7 +172,7 @@ class Wrong(Process):
         ("negative", InvalidEventData, "a timer is datetime.timedelta"),
         ("foreign", DeclarationError, "does not say that it sends item.close"),
         ("emit", DeclarationError, "no events but its steps"),
-        ("state", InvalidEventData, "does not fit state field Wrong.why"),
+        ("state", InvalidEventData, "does not fit state field why of Wrong"),
     ],
 )
 def test_what_a_handler_cannot_do_is_refused(why, error, says):
