@@ -50,10 +50,10 @@ _NAMESPACE: Final = UUID("6b1f2f0c-9d63-4a54-8f0e-7b8f1c1d2f11")
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """The input of a step, with the objects that handlers take. One event may be several current ones."""
+    """The input of a step, with the events that it is now. One stored event may be several current ones."""
 
     cause: Cause
-    given: Sequence[object] = ()
+    arrived: Sequence[Arrived] = ()
     decided_by: str | None = None
 
     @property
@@ -115,27 +115,16 @@ def replayed(
 
 
 def _again(process: Process, cause: Cause, time: datetime) -> Process.Stepped | None:
-    given: Sequence[object] = ()
-    if cause.kind == EVENT:
-        given = _recorded(process, cause)
-    elif cause.kind == REPLY:
-        given = [Reply(cause.name, **load_plain(cause.data))]
-    elif cause.kind == OPERATOR and cause.name != "retry":
+    if cause.kind == OPERATOR and cause.name != "retry":
         return None
-    return step(process, Input(cause, given), now=time)
+    arrived = _recorded(process, cause) if cause.kind == EVENT else ()
+    return step(process, Input(cause, arrived), now=time)
 
 
 def _recorded(process: Process, cause: Cause) -> Sequence[Arrived]:
     """The events of an input that was recorded."""
     data = load_plain(cause.data)
     return process.reactions.again(cause.name, cause.schema_version, data, cause.place, process.id)
-
-
-def _arrived(given: Input) -> list[Arrived]:
-    arrived = [one for one in given.given if isinstance(one, Arrived)]
-    if len(arrived) < len(given.given):
-        raise AssertionError("an event is given with the ways by which it names the instance")
-    return arrived
 
 
 def recorded_step(
@@ -201,7 +190,7 @@ class _Step:
         if self._at.status != UNSTARTED:
             self._require_no_start(given)  # before a handler of another half changes the instance
         early: list[Arrived] = []  # of a stored event that becomes several current events
-        for arrived in _arrived(given):
+        for arrived in given.arrived:
             if self._at.status != UNSTARTED:
                 self._after_start(arrived)
             elif (start := self._reaction(arrived, STARTS)) is not None:
@@ -253,9 +242,7 @@ class _Step:
         return True
 
     def _reply(self, given: Input) -> bool:
-        (reply,) = given.given
-        if not isinstance(reply, Reply):
-            raise AssertionError("a reply is a Reply")
+        reply = Reply(given.cause.name, **load_plain(given.cause.data))
         for number, undoable in enumerate(self._at.undoables):
             if undoable.undo_id == given.cause.id:
                 self._undone(number, undoable, reply)
@@ -422,7 +409,7 @@ class _Step:
         return uuid5(instance, f"{self._input.cause.kind} {self._input.cause.id} {self._ids}")
 
     def _require_no_start(self, given: Input) -> None:
-        if any(arrived.ways == {STARTS} for arrived in _arrived(given)):
+        if any(arrived.ways == {STARTS} for arrived in given.arrived):
             raise self._second_start()
 
     def _second_start(self) -> ProcessAlreadyStarted:

@@ -314,4 +314,4 @@ def _input(row: Scheduled, kind: str, now: datetime, reply: Reply | None = None)
         traceparent=row.traceparent,
         data="{}" if reply is None else dump_plain({"outcome": reply.outcome, "reason": reply.reason}),
     )
-    return Input(cause, () if reply is None else (reply,), row.causation_id)
+    return Input(cause, decided_by=row.causation_id)

@@ -232,7 +232,7 @@ def _answered(scenario: ProcessScenario, reply: Reply) -> ProcessScenario:
         return scenario  # as a worker does it: nothing waits for the reply
     data = dump_plain({"outcome": reply.outcome, "reason": reply.reason})
     cause = replace(_cause(scenario, REPLY, reply.command, data=data), id=first.id)
-    return _stepped(scenario, Input(cause, [reply]))
+    return _stepped(scenario, Input(cause))
 
 
 def _stepped(scenario: ProcessScenario, given: Input) -> ProcessScenario:
