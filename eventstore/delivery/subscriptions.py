@@ -305,11 +305,6 @@ class Subscription(Generic[P, R]):
         """Where unhandled records of its only topic are stored. Raises the errors of `topic`."""
         return self.dead_letter_topic_of(self.topic)
 
-    @property
-    def retry_topic(self) -> str:
-        """Where records of its only topic wait for another attempt of this group. Raises the errors of `topic`."""
-        return self.retry_topic_of(self.topic)
-
     def dead_letter_topic_of(self, topic: str) -> str:
         """Return where unhandled records of a topic are stored."""
         return dead_letter_topic_of(topic, self.group)

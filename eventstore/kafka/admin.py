@@ -203,17 +203,9 @@ def end_offsets(settings: Settings, topics: Iterable[str]) -> Offsets:
         return reader.end_offsets(topics)
 
 
-def beginning_offsets(settings: Settings, topics: Iterable[str]) -> Offsets:
-    """Return, by topic and partition, the first offset that still exists. Asks once."""
-    with OffsetReader(settings) as reader:
-        return reader.beginning_offsets(topics)
-
-
-def cleanup_policies(
-    settings: Settings, topics: Iterable[str], *, deadline: float = DEADLINE_SECONDS
-) -> dict[str, str]:
+def cleanup_policies(settings: Settings, topics: Iterable[str]) -> dict[str, str]:
     """Return the cleanup.policy of each topic; TopicMissing, BrokerUnreachable, BrokerRefused."""
-    configs = Cluster(settings, deadline=deadline).configs(topics)
+    configs = Cluster(settings).configs(topics)
     return {topic: policy_of(config) for topic, config in configs.items()}
 
 
@@ -378,11 +370,11 @@ _LIMITS: Final = ("retention.ms", "retention.bytes")
 _TOMBSTONES: Final = ("min.compaction.lag.ms", "delete.retention.ms")
 
 
-def topic_ids(settings: Settings, topics: Iterable[str], *, deadline: float = DEADLINE_SECONDS) -> dict[str, str]:
+def topic_ids(settings: Settings, topics: Iterable[str]) -> dict[str, str]:
     """Return the id of each topic. A topic that was recreated has another. Raises TopicMissing, BrokerUnreachable."""
-    cluster, names = Cluster(settings, deadline=deadline), list(topics)
+    cluster, names = Cluster(settings), list(topics)
     # The client refuses to describe nothing.
-    answers = cluster.admin.describe_topics(TopicCollection(names), request_timeout=deadline) if names else {}
+    answers = cluster.admin.describe_topics(TopicCollection(names), request_timeout=cluster.deadline) if names else {}
     return {topic: _hex(cluster.result(answer, topic=topic).topic_id) for topic, answer in answers.items()}
 
 
@@ -397,11 +389,9 @@ class TombstoneLife:
     retention: timedelta
 
 
-def tombstone_lives(
-    settings: Settings, topics: Iterable[str], *, deadline: float = DEADLINE_SECONDS
-) -> dict[str, TombstoneLife]:
+def tombstone_lives(settings: Settings, topics: Iterable[str]) -> dict[str, TombstoneLife]:
     """By topic, those that are not compacted left out; TopicMissing, BrokerUnreachable, BrokerRefused."""
-    configs = Cluster(settings, deadline=deadline).configs(topics)
+    configs = Cluster(settings).configs(topics)
     return {
         topic: TombstoneLife(*(timedelta(milliseconds=int(config[name].value)) for name in _TOMBSTONES))
         for topic, config in configs.items()
@@ -409,9 +399,9 @@ def tombstone_lives(
     }
 
 
-def require_unlimited(settings: Settings, topics: Iterable[str], *, deadline: float = DEADLINE_SECONDS) -> None:
+def require_unlimited(settings: Settings, topics: Iterable[str]) -> None:
     """Raise TopicMismatch for a topic whose old records are deleted; TopicMissing, BrokerUnreachable, BrokerRefused."""
-    for topic, config in Cluster(settings, deadline=deadline).configs(topics).items():
+    for topic, config in Cluster(settings).configs(topics).items():
         for limit in (f"{name}={config[name].value}" for name in _LIMITS if config[name].value != "-1"):
             raise TopicMismatch(
                 f"topic {topic!r} has {limit}: its old records would be deleted",
@@ -420,17 +410,15 @@ def require_unlimited(settings: Settings, topics: Iterable[str], *, deadline: fl
             )
 
 
-def limit_retention(
-    settings: Settings, topic: str, *, retention_ms: int, deadline: float = DEADLINE_SECONDS
-) -> dict[str, str]:
+def limit_retention(settings: Settings, topic: str, *, retention_ms: int) -> dict[str, str]:
     """Let a topic delete older records, in addition to any compaction. Return the settings it was given.
 
     Deleted records cannot be restored. Raises TopicMissing, BrokerUnreachable, BrokerRefused.
     """
-    policy = cleanup_policies(settings, [topic], deadline=deadline)[topic]
+    policy = cleanup_policies(settings, [topic])[topic]
     both = ",".join(sorted({*policy.split(","), "delete"}))
     changes = {"cleanup.policy": both, "retention.ms": str(retention_ms)}
-    Cluster(settings, deadline=deadline).set_configs(topic, changes)
+    Cluster(settings).set_configs(topic, changes)
     return changes
 
 

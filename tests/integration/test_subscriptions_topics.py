@@ -92,7 +92,10 @@ def test_a_record_that_fails_is_handled_later_and_its_partition_does_not_wait(se
         assert amounts(engine)[:3] == [1, 3, 5]
         wait_until(lambda: not subscriber.run_once(timeout=0.1).records and subscriber.lag().records == 0)
     assert (report.handled, report.postponed, report.dead, sorted(amounts(engine))) == (4, 3, 1, [1, 2, 3, 5])
-    assert read_topics(settings, [payments.name], group="books") == [payments.name, declared.retry_topic]
+    assert read_topics(settings, [payments.name], group="books") == [
+        payments.name,
+        declared.retry_topic_of(payments.name),
+    ]
     assert read_topics(settings, [payments.name], group="others") == [payments.name]
     (letter,) = [dict(letter.headers) for letter in read_range(settings, declared.dead_letter_topic)]
     told = {name: letter[f"dead_letter_{name}"].decode() for name in ("topic", "partition", "offset", "attempts")}
@@ -119,8 +122,8 @@ def test_a_record_that_is_put_into_the_retry_topic_while_the_group_reads_is_hand
         payments.put([one])
         assert deliver(subscriber, records=1).dead == 1
         fails[0] = False
-        ensure_topics(settings, [branch_topic(declared.retry_topic, partitions=1)])
-        payments.put([replace(one, topic=declared.retry_topic)] * 2)
+        ensure_topics(settings, [branch_topic(declared.retry_topic_of(payments.name), partitions=1)])
+        payments.put([replace(one, topic=declared.retry_topic_of(payments.name))] * 2)
         report = deliver(subscriber, records=3)
     assert (report.handled, report.duplicates, amounts(engine)) == (1, 1, [1])
 

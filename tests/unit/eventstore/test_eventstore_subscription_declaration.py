@@ -183,7 +183,7 @@ def test_several_topics_are_one_subscription_by_name_or_by_aggregate():
     assert note.retry_topic_of("payment") == "payment.ledger.retry"
 
 
-@pytest.mark.parametrize("name", ["topic", "dead_letter_topic", "retry_topic"])
+@pytest.mark.parametrize("name", ["topic", "dead_letter_topic"])
 def test_a_subscription_to_several_topics_has_no_topic_of_its_own(name):
     declared = subscription(["order", "payment"], group="ledger")(_bill)
     with pytest.raises(DeclarationError, match="order, payment, which is not one topic"):
