@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -18,7 +18,7 @@ from eventstore.identifiers import NO_STREAM, NO_VERSION, StreamName
 from eventstore.personal.sealing import Disclosed
 from eventstore.processes.errors import ProcessAlreadyStarted, ProcessVersionMissing, StepFailed
 from eventstore.processes.process import Process, impersonal
-from eventstore.processes.records import ENDED, EVENT, OPERATOR, RUNNING, UNSTARTED, Cause, SentCommand, SetTimer
+from eventstore.processes.records import ENDED, EVENT, OPERATOR, RUNNING, UNSTARTED, Cause
 from eventstore.processes.stepping import Input, replayed, step
 from eventstore.store import NO_METADATA, AppendResult, Metadata, NewEvent, RecordedEvent, StreamAppend
 
@@ -261,17 +261,12 @@ class _Taken:
 
     def standing(self) -> list[InstanceRow]:
         """Where the instances that took a step stand now."""
-        return [
-            replace(
-                self._rows[key],
-                version=self._instances[key].version,
-                code=self._instances[key].code_version,
-                status=self._instances[key].standing.status,
-                problem=self._instances[key].standing.problem,
-                stepped=self._now,
-            )
-            for key in self._events
-        ]
+        return [self._standing(self._rows[key], self._instances[key]) for key in self._events]
+
+    def _standing(self, row: InstanceRow, process: Process) -> InstanceRow:
+        at = process.standing
+        own = replace(row, version=process.version, code=process.code_version)
+        return replace(own, status=at.status, problem=at.problem, stepped=self._now)
 
     def _expected(self, key: Key) -> Any:
         version = self._rows[key].version
@@ -279,32 +274,13 @@ class _Taken:
 
 
 def _rows(key: Key, stepped: Process.Stepped, metadata: Metadata, now: datetime) -> Iterable[Scheduled]:
-    for one in (*(_command(sent, now) for sent in stepped.sent), *(_timer(timer, now) for timer in stepped.timers)):
-        yield replace(
-            one,
-            process=key[0],
-            instance=key[1],
-            correlation_id=metadata.correlation_id,
-            traceparent=metadata.traceparent,
-        )
-
-
-def _command(sent: SentCommand, now: datetime) -> Scheduled:
-    return Scheduled(
-        id=sent.id,
-        due=sent.due,
-        kind=COMMAND,
-        name=sent.command,
-        target=sent.to,
-        arguments=sent.arguments,
-        expires=sent.expires,
-        answered=sent.answered,
-        set_at=now,
-    )
-
-
-def _timer(timer: SetTimer, now: datetime) -> Scheduled:
-    return Scheduled(id=timer.id, due=timer.due, kind=TIMER, name=timer.name, set_at=now)
+    why = {"correlation_id": metadata.correlation_id, "traceparent": metadata.traceparent}
+    own: dict[str, Any] = {"process": key[0], "instance": key[1], "set_at": now, **why}
+    for sent in stepped.sent:
+        values = asdict(sent)
+        yield Scheduled(kind=COMMAND, name=values.pop("command"), target=values.pop("to"), **values, **own)
+    for timer in stepped.timers:
+        yield Scheduled(kind=TIMER, **asdict(timer), **own)
 
 
 def _recordable(data: Mapping[str, Any]) -> Mapping[str, Any]:
