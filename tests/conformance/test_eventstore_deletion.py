@@ -76,7 +76,7 @@ def test_readers_and_their_lag_pass_over_what_is_left(store):
 def test_of_a_writer_that_comes_between_the_deletion_knows(store, monkeypatch):
     """The writer appends after the deletion has looked, and before it marks the stream."""
     store.append("note-1", written("a"), expected=ANY)
-    looked, tried = writing.Deleter._last, Event()
+    looked, tried = writing.ClosedStreams._last, Event()
 
     def late(self: Any, connection: Any, stream: str) -> Any:
         last = looked(self, connection, stream)
@@ -86,7 +86,7 @@ def test_of_a_writer_that_comes_between_the_deletion_knows(store, monkeypatch):
                 pool.submit(store.append, "note-1", written("b"), expected=0).result(30)
         return last
 
-    monkeypatch.setattr(writing.Deleter, "_last", late)
+    monkeypatch.setattr(writing.ClosedStreams, "_last", late)
     expected = 1 if store._database.dialect.single_writer else 2
     assert store.delete_stream("note-1", expected=ANY) == expected
     assert {row["payload"] for row in rows(store)} == {None}

@@ -14,6 +14,7 @@ from sqlalchemy import Connection, Table, delete, or_, select
 
 from eventstore.backends.batch import Draft, require_partitions, rfc3339
 from eventstore.backends.sql.database import Database
+from eventstore.backends.sql.models import Tables
 from eventstore.backends.sql.values import bindable
 from eventstore.backends.sql.ways import upsert
 from eventstore.event_types import EventType
@@ -220,39 +221,39 @@ def _insert_new(connection: Connection, table: Table, rows: list[dict[str, objec
     connection.execute(upsert(connection, table).on_conflict_do_nothing(), rows)
 
 
-class SqlSnapshots:
+class StoredSnapshots:
     """The table `snapshots`; a reader of it needs no fence, the stream itself says what came after."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
-        self._table = database.tables.snapshots
+    tables: Tables
+    _database: Database
 
-    def find(self, stream: str) -> AggregateSnapshot | None:
-        """Return a stream's snapshot, None without one."""
-        columns = self._table.c
+    def snapshot(self, stream: str) -> AggregateSnapshot | None:
+        """Return a stream's aggregate snapshot, None without one."""
+        columns = self.tables.snapshots.c
         query = select(columns.stream, columns.version, columns.payload).where(columns.stream == stream)
         with self._database.statement() as connection:
             row = connection.execute(query).first()
         return None if row is None else AggregateSnapshot(row.stream, row.version, row.payload)
 
-    def drop(self, streams: Sequence[str]) -> int:
-        """Forget the snapshots of streams; return how many there were."""
+    def _drop_snapshots(self, streams: Sequence[str]) -> int:
+        table = self.tables.snapshots
         with self._database.writing() as connection:
             self._database.dialect.overwrite_deleted(connection)
-            parts = [delete(self._table).where(self._table.c.stream.in_(part)) for part in bindable(streams)]
+            parts = [delete(table).where(table.c.stream.in_(part)) for part in bindable(streams)]
             return sum(connection.execute(part).rowcount for part in parts)
 
-    def keep(self, snapshot: AggregateSnapshot) -> None:
-        """Insert, or replace what is older or of another shape: two releases of a service may run side by side."""
+    def save_snapshot(self, snapshot: AggregateSnapshot) -> None:
+        """Store an aggregate snapshot, unless a newer one of the same shape exists."""
+        # One of another shape is replaced: two releases of a service may run side by side.
         values = {
             "stream": snapshot.stream,
             "version": snapshot.version,
             "shape": schema_id_of(snapshot.payload),
             "payload": snapshot.payload,
         }
-        columns = self._table.c
+        columns = self.tables.snapshots.c
         with self._database.writing() as connection:
-            statement = upsert(connection, self._table).values(values)
+            statement = upsert(connection, self.tables.snapshots).values(values)
             new = statement.excluded
             connection.execute(
                 statement.on_conflict_do_update(

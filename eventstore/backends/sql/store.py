@@ -8,7 +8,7 @@ no two tenants and no store without tenants meet in a topic; neither do branches
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -18,8 +18,8 @@ from uuid import UUID
 from sqlalchemy import URL, Connection, Engine, inspect
 
 from eventstore.aggregates.aggregate import Aggregate
-from eventstore.backends.batch import Draft, stream_name
-from eventstore.backends.sql.catalogue import SqlCatalogue, SqlSnapshots
+from eventstore.backends.batch import Draft
+from eventstore.backends.sql.catalogue import SqlCatalogue, StoredSnapshots
 from eventstore.backends.sql.database import Database, dialect_of, renumber, restored
 from eventstore.backends.sql.dialect import typed_failures
 from eventstore.backends.sql.engines import engine_for, url_of
@@ -29,7 +29,7 @@ from eventstore.backends.sql.reading import JoinedStreams, StoredEvents
 from eventstore.backends.sql.transfer.contents import Format, Progress, export_path
 from eventstore.backends.sql.transfer.files import Exporter, ExportReport, Importer, ImportReport, Taken
 from eventstore.backends.sql.ways import WAYS
-from eventstore.backends.sql.writing import Appender, ArchivedStreams, Deleter, Deletion
+from eventstore.backends.sql.writing import Appender, ClosedStreams
 from eventstore.closing import Closing
 from eventstore.erasure import Erasure, KeyStore, MasterKeys, PersonalData, keys_elsewhere
 from eventstore.errors import DeclarationError, UnsupportedBackend
@@ -37,7 +37,6 @@ from eventstore.fields.serialization import AvroDecoder
 from eventstore.identifiers import (
     ExpectedVersion,
     StreamName,
-    check_category,
     check_source,
     check_subject,
     check_tenant,
@@ -45,7 +44,6 @@ from eventstore.identifiers import (
 )
 from eventstore.schema_registry import RegisteredSchema, SchemaRegistry
 from eventstore.shown_urls import shown_url
-from eventstore.snapshots import AggregateSnapshot
 from eventstore.store import AppendResult, Category, Metadata, StoreVersion, StreamAppend
 from eventstore.topics import DEFAULT_SOURCE
 
@@ -54,7 +52,7 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
-class SqlEventStore(StoredEvents, Closing):
+class SqlEventStore(StoredEvents, ClosedStreams, StoredSnapshots, Closing):
     """An event store in PostgreSQL (`postgresql+psycopg://…`) or SQLite (`sqlite:///shop.db`).
 
     Args:
@@ -100,9 +98,6 @@ class SqlEventStore(StoredEvents, Closing):
         self._keys = self._subjects if isinstance(keys, MasterKeys) else keys
         self._read_from(self._database, AvroDecoder(self._catalogue.schema), PersonalData(self._keys))
         self._appender = Appender(self._database)
-        self._deleter = Deleter(self._database, clock=clock)
-        self._archive = ArchivedStreams(self._database, clock=clock)
-        self._snapshots = SqlSnapshots(self._database)
 
     def create_tables(self) -> None:
         """Create the tables that are missing, or migrate those of an older release.
@@ -224,7 +219,7 @@ class SqlEventStore(StoredEvents, Closing):
         streams = self._subjects.streams(check_subject(subject))
         held = self._keys or self._subjects
         keys = held.destroy(subject) if isinstance(held, SqlKeys) else held.erase(subject)
-        dropped = self._snapshots.drop(streams)
+        dropped = self._drop_snapshots(streams)
         left = self._scrub(held, streams)
         if streams and not keys and self._keys is None and not self._subjects.was_here(subject):
             raise keys_elsewhere(subject, streams[0])
@@ -235,43 +230,6 @@ class SqlEventStore(StoredEvents, Closing):
         left = held.scrub() if isinstance(held, SqlKeys) else []
         snapshots = self._database.scrub([self.tables.snapshots]) if streams else []
         return list(dict.fromkeys([*left, *snapshots]))
-
-    def delete_stream(self, stream: StreamName | str, *, expected: ExpectedVersion) -> int:
-        """Delete a stream for good. Return how many events it had, 0 if there were none or it was deleted before.
-
-        Its events and its aggregate snapshot are deleted. Rows without a payload take their places, and become
-        tombstones of the same keys in topics. Appending to the stream raises StreamDeleted from now on. Raises
-        WrongExpectedVersion, StoreUnavailable or StoreNotPrepared.
-        """
-        return self._deleter.delete(Deletion(str(stream_name(stream)), expected))
-
-    def archive_stream(self, stream: StreamName | str, *, expected: ExpectedVersion) -> None:
-        """Close a finished stream: it can be read as before, and appending to it raises StreamArchived.
-
-        Its aggregate snapshot is deleted. Raises WrongExpectedVersion also for a stream without events. Raises
-        StreamDeleted.
-        """
-        self._archive.add(str(stream_name(stream)), expected)
-
-    def unarchive_stream(self, stream: StreamName | str) -> None:
-        """Let an archived stream take events again. Do nothing if it is not archived."""
-        self._archive.remove(str(stream_name(stream)))
-
-    def is_archived(self, stream: StreamName | str) -> bool:
-        """Say whether a stream is archived."""
-        return self._archive.holds(str(stream_name(stream)))
-
-    def archived_streams(self, category: str | None = None) -> Iterator[str]:
-        """Yield the names of archived streams, all or a category's, in their order."""
-        return self._archive.streams(None if category is None else check_category(category))
-
-    def snapshot(self, stream: str) -> AggregateSnapshot | None:
-        """Return a stream's aggregate snapshot, None without one."""
-        return self._snapshots.find(stream)
-
-    def save_snapshot(self, snapshot: AggregateSnapshot) -> None:
-        """Store an aggregate snapshot, unless a newer one of the same shape exists."""
-        self._snapshots.keep(snapshot)
 
     def export_file(
         self,

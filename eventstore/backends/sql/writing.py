@@ -8,17 +8,17 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 from uuid import uuid4
 
-from sqlalchemy import Connection, Row, delete, insert, select
+from sqlalchemy import Connection, Row, Select, bindparam, delete, insert, select
 from sqlalchemy.exc import DBAPIError
 
-from eventstore.backends.batch import Batch, Inserted, rfc3339
+from eventstore.backends.batch import Batch, Inserted, rfc3339, stream_name
 from eventstore.backends.sql.database import Database
 from eventstore.backends.sql.dialect import typed_failures
+from eventstore.backends.sql.models import Tables
 from eventstore.backends.sql.reading import head_of
 from eventstore.backends.sql.values import rows_in
 from eventstore.backends.sql.ways import upsert
@@ -31,7 +31,7 @@ from eventstore.errors import (
     StreamDeleted,
     WrongExpectedVersion,
 )
-from eventstore.identifiers import DELETED_HEAD, NO_VERSION, ExpectedVersion, accepted_heads
+from eventstore.identifiers import DELETED_HEAD, NO_VERSION, ExpectedVersion, StreamName, accepted_heads, check_category
 from eventstore.store import AppendResult
 from eventstore.topics import DELETED_TYPE, message_key
 
@@ -160,48 +160,56 @@ _AT_ONCE: Final = 5_000  # tombstones of one insert
 _SAME: Final = ("stream", "category", "partition", "topic", "ce_source")
 
 
-class ArchivedStreams:
-    """Marks streams as finished: no append to one succeeds any more once `add` has returned.
+class ClosedStreams:
+    """Streams of a store that take no events: archived ones, until they are taken out, and deleted ones, for ever.
 
-    An append that began before the mark was committed does not see it. Where one writer locks out the others there is
-    none; elsewhere, a mark under an exact version is looked at again once all appends of that time are over.
+    No append to an archived stream succeeds any more once `archive_stream` has returned. An append that began before
+    the mark was committed does not see it. Where one writer locks out the others there is none; elsewhere, a mark under
+    an exact version is looked at again once all appends of that time are over.
+
+    Rows without a payload take the places of deleted events. On the road to Kafka each is a record without a value,
+    under the key and in the partition of its event. One more such row stands behind the last version, where a later
+    writer finds it. It takes the place of the next event, and this also stops a concurrent writer.
     """
 
-    def __init__(self, database: Database, *, clock: Callable[[], datetime]) -> None:
-        self._database = database
-        self._events = database.tables.events
-        self._archived = database.tables.archived_streams
-        self._snapshots = database.tables.snapshots
-        self._clock = clock
+    tables: Tables
+    _database: Database
+    _clock: Callable[[], datetime]
 
-    def add(self, stream: str, expected: ExpectedVersion) -> None:
-        """Archive a stream; WrongExpectedVersion, StreamDeleted, StoreUnavailable."""
+    def archive_stream(self, stream: StreamName | str, *, expected: ExpectedVersion) -> None:
+        """Close a finished stream: it can be read as before, and appending to it raises StreamArchived.
+
+        Its aggregate snapshot is deleted. Raises WrongExpectedVersion also for a stream without events. Raises
+        StreamDeleted.
+        """
+        name, snapshots = str(stream_name(stream)), self.tables.snapshots
         with self._database.writing() as connection:
-            self._hold(connection, stream)
-            self._check(stream, expected, head_of(connection, self._events, stream))
-            row = {"stream": stream, "time": self._clock().astimezone(UTC)}
-            mark = upsert(connection, self._archived).values(row).on_conflict_do_nothing()
+            self._hold(connection, name)
+            self._check(name, expected, head_of(connection, self.tables.events, name))
+            row = {"stream": name, "time": self._clock().astimezone(UTC)}
+            mark = upsert(connection, self.tables.archived_streams).values(row).on_conflict_do_nothing()
             # Without the option, psycopg's answer is -1 for an INSERT.
             marked = connection.execute(mark, execution_options={"preserve_rowcount": True})
-            connection.execute(delete(self._snapshots).where(self._snapshots.c.stream == stream))
+            connection.execute(delete(snapshots).where(snapshots.c.stream == name))
         if isinstance(expected, int):
-            self._confirm(stream, expected, own=bool(marked.rowcount))
+            self._confirm(name, expected, own=bool(marked.rowcount))
 
     def _confirm(self, stream: str, expected: int, *, own: bool) -> None:
         """Check again after all appends that did not see the mark. Remove a mark of our own that came too late."""
         try:
             self._wait_for_appends_under_way(stream)
             with self._database.statement() as connection:
-                self._check(stream, expected, head_of(connection, self._events, stream))
+                self._check(stream, expected, head_of(connection, self.tables.events, stream))
         except FactfoldError:
             if own:
-                self.remove(stream)
+                self.unarchive_stream(stream)
             raise
 
     def _hold(self, connection: Connection, stream: str) -> None:
         """Let a deletion wait that comes between the look at a stream and its mark; one under way goes first."""
-        version = self._events.c.version
-        last = select(version).where(self._events.c.stream == stream).order_by(version.desc()).limit(1)
+        columns = self.tables.events.c
+        version = columns.version
+        last = select(version).where(columns.stream == stream).order_by(version.desc()).limit(1)
         connection.execute(last.with_for_update(read=True, key_share=True))
 
     def _check(self, stream: str, expected: ExpectedVersion, head: int) -> None:
@@ -228,70 +236,57 @@ class ArchivedStreams:
         with self._database.statement() as connection:
             return self._database.dialect.appending(connection)
 
-    def remove(self, stream: str) -> None:
-        """Take a stream out of the archive."""
+    def unarchive_stream(self, stream: StreamName | str) -> None:
+        """Let an archived stream take events again. Do nothing if it is not archived."""
+        archived, name = self.tables.archived_streams, str(stream_name(stream))
         with self._database.writing() as connection:
-            connection.execute(delete(self._archived).where(self._archived.c.stream == stream))
+            connection.execute(delete(archived).where(archived.c.stream == name))
 
-    def holds(self, stream: str) -> bool:
+    def is_archived(self, stream: StreamName | str) -> bool:
         """Say whether a stream is archived."""
-        query = select(self._archived.c.stream).where(self._archived.c.stream == stream)
+        archived = self.tables.archived_streams.c.stream
         with self._database.statement() as connection:
-            return connection.execute(query).first() is not None
+            return connection.execute(select(archived).where(archived == str(stream_name(stream)))).first() is not None
 
-    def streams(self, category: str | None) -> Iterator[str]:
-        """Yield the archived streams by name, a page at a time."""
-        name = self._archived.c.stream
+    def archived_streams(self, category: str | None = None) -> Iterator[str]:
+        """Yield the names of archived streams, all or a category's, in their order."""
+        name = self.tables.archived_streams.c.stream
         query = select(name).order_by(name).limit(_PAGE)
         if category is not None:
-            query = query.where(name.startswith(f"{category}-", autoescape=True))
+            query = query.where(name.startswith(f"{check_category(category)}-", autoescape=True))
+        return self._archived_pages(query.where(name > bindparam("last")))
+
+    def _archived_pages(self, query: Select[Any]) -> Iterator[str]:
         last = ""
         while True:
             with self._database.statement() as connection:
-                page = connection.execute(query.where(name > last)).scalars().all()
+                page = connection.execute(query, {"last": last}).scalars().all()
             yield from page
             if len(page) < _PAGE:
                 return
             last = page[-1]
 
+    def delete_stream(self, stream: StreamName | str, *, expected: ExpectedVersion) -> int:
+        """Delete a stream for good. Return how many events it had, 0 if there were none or it was deleted before.
 
-@dataclass(frozen=True, slots=True)
-class Deletion:
-    """Which stream is to be deleted, and what its writer believes of it."""
-
-    stream: str
-    expected: ExpectedVersion
-
-    def check(self, head: int) -> None:
-        """Raise WrongExpectedVersion where the stream stands elsewhere."""
-        low, high = accepted_heads(self.expected)
-        if not low <= head <= high:
-            remedy = "check the stream's name and its events. Expect the version of its last event, or any"
-            raise WrongExpectedVersion(self.stream, self.expected, None if head == NO_VERSION else head, remedy=remedy)
-
-
-class Deleter:
-    """Deletes streams, each in a transaction of its own.
-
-    Rows without a payload take the places of the events. On the road to Kafka each is a record without a value, under
-    the key and in the partition of its event. One more such row stands behind the last version, where a later writer
-    finds it. It takes the place of the next event, and this also stops a concurrent writer.
-    """
-
-    def __init__(self, database: Database, *, clock: Callable[[], datetime]) -> None:
-        self._database = database
-        self._events = database.tables.events
-        self._places = database.tables.deleted_events
-        self._snapshots, self._archived = database.tables.snapshots, database.tables.archived_streams
-        self._clock = clock
-
-    def delete(self, deletion: Deletion) -> int:
-        """Delete a stream; returns how many events it had, 0 where it was deleted before or never was."""
+        Its events and its aggregate snapshot are deleted. Rows without a payload take their places, and become
+        tombstones of the same keys in topics. Appending to the stream raises StreamDeleted from now on. Raises
+        WrongExpectedVersion, StoreUnavailable or StoreNotPrepared.
+        """
+        name, (low, high) = str(stream_name(stream)), accepted_heads(expected)
         until = time.monotonic() + _PATIENCE_SECONDS
         while time.monotonic() < until:
             try:
                 with self._database.writing() as connection:
-                    return self._delete_on(connection, deletion)
+                    last = self._last(connection, name)
+                    if last is not None and last.type == DELETED_TYPE:
+                        return 0
+                    head = NO_VERSION if last is None else last.version
+                    if not low <= head <= high:
+                        remedy = "check the stream's name and its events. Expect the version of its last event, or any"
+                        actual = None if last is None else head
+                        raise WrongExpectedVersion(name, expected, actual, remedy=remedy)
+                    return 0 if last is None else self._delete(connection, last)
             except DBAPIError as error:
                 dialect = self._database.dialect
                 if dialect.violated(error) is None and not dialect.is_passing(error):
@@ -299,25 +294,20 @@ class Deleter:
             # A writer was faster: chance keeps both from meeting again.
             self._database.sleep(random.uniform(0, _LONGEST_PAUSE_SECONDS))  # noqa: S311
         raise StoreUnavailable(
-            f"other writers were faster on stream {deletion.stream!r} in every attempt",
+            f"other writers were faster on stream {name!r} in every attempt",
             remedy="delete it when no service writes to it",
-            place=deletion.stream,
+            place=name,
         )
 
-    def _delete_on(self, connection: Connection, deletion: Deletion) -> int:
-        last = self._last(connection, deletion.stream)
-        if last is not None and last.type == DELETED_TYPE:
-            return 0
-        deletion.check(NO_VERSION if last is None else last.version)
-        if last is None:
-            return 0
-        columns = self._events.c
-        conditions = (columns.stream == deletion.stream, columns.version <= last.version)
+    def _delete(self, connection: Connection, last: Row[Any]) -> int:
+        events, columns = self.tables.events, self.tables.events.c
+        conditions = (columns.stream == last.stream, columns.version <= last.version)
         places = select(columns.id, columns.order_xid, columns.position).where(*conditions)
-        connection.execute(insert(self._places).from_select(["id", "order_xid", "position"], places))
-        connection.execute(delete(self._events).where(*conditions))
-        for table in (self._snapshots, self._archived):
-            connection.execute(delete(table).where(table.c.stream == deletion.stream))
+        names = ["id", "order_xid", "position"]
+        connection.execute(insert(self.tables.deleted_events).from_select(names, places))
+        connection.execute(delete(events).where(*conditions))
+        for table in (self.tables.snapshots, self.tables.archived_streams):
+            connection.execute(delete(table).where(table.c.stream == last.stream))
         now = self._clock().astimezone(UTC)
         for first in range(0, last.version + 2, _AT_ONCE):
             versions = range(first, min(first + _AT_ONCE, last.version + 2))
@@ -326,7 +316,7 @@ class Deleter:
         return int(last.version) + 1
 
     def _last(self, connection: Connection, stream: str) -> Row[Any] | None:
-        columns = self._events.c
+        columns = self.tables.events.c
         query = select(*(columns[name] for name in ("version", "type", *_SAME))).where(columns.stream == stream)
         return connection.execute(query.order_by(columns.version.desc()).limit(1)).first()
 

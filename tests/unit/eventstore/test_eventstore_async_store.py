@@ -180,7 +180,8 @@ def test_a_url_without_a_driver_gets_the_one_for_asyncio():
 
 
 def public(kind):
-    return {name: one for name, one in vars(kind).items() if not name.startswith("_") and callable(one)}
+    own = [one for base in reversed(kind.__mro__) if base.__module__.startswith("eventstore.") for one in vars(base)]
+    return {name: getattr(kind, name) for name in own if not name.startswith("_") and callable(getattr(kind, name))}
 
 
 def parameters(method):
