@@ -246,12 +246,6 @@ def test_one_that_an_earlier_release_kept_is_not_loaded_and_goes_with_the_erasur
 WRAPPING = MasterKeys({"one": os.urandom(32)})
 
 
-class TestMemoryKeys(FollowedKeysConformance):
-    @pytest.fixture
-    def keys(self) -> FollowedKeys:
-        return Vault()
-
-
 def of_a_store(url):
     with SqlEventStore(url) as store:
         store.create_tables()

@@ -6,11 +6,10 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 
 import pytest
-from sqlalchemy import Connection, literal_column, select
+from sqlalchemy import Connection, Table, literal_column, select
 
 from eventstore import ANY, SqlEventStore, StreamAppend
 from eventstore.backends.sql import writing
-from eventstore.backends.sql.reading import Reader
 from eventstore.errors import InvalidIdentifier, StoreUnavailable, StreamArchived, WrongExpectedVersion
 from eventstore.snapshots import AggregateSnapshot
 from tests.notes import Note
@@ -151,18 +150,18 @@ def test_a_mark_that_was_there_before_stays_whoever_cannot_confirm_it(on_postgre
 
 def test_a_deletion_that_comes_between_leaves_no_mark(on_postgres, monkeypatch):
     """It waits for the mark to be committed, and takes it along."""
-    looked = Reader.head
+    looked = writing.head_of
     with ThreadPoolExecutor(1) as pool:
         deleting: list[Future[int]] = []
 
-        def late(self: Reader, stream: str, connection: Connection | None = None) -> int:
-            head = looked(self, stream, connection)
+        def late(connection: Connection, events: Table, stream: str) -> int:
+            head = looked(connection, events, stream)
             if not deleting:
                 deleting.append(pool.submit(on_postgres.delete_stream, "note-1", expected=0))
                 wait(deleting, timeout=0.5)  # it is done by then, unless it has to wait
             return head
 
-        monkeypatch.setattr(Reader, "head", late)
+        monkeypatch.setattr(writing, "head_of", late)
         on_postgres.archive_stream("note-1", expected=ANY)
         assert deleting[0].result(30) == 1
     assert not on_postgres.is_archived("note-1")

@@ -15,7 +15,6 @@ from sqlalchemy.exc import OperationalError
 from eventstore import ANY, NO_STREAM, NewEvent, SqlEventStore, StreamAppend
 from eventstore.backends.sql import writing
 from eventstore.backends.sql.postgres import PostgresDialect
-from eventstore.backends.sql.reading import Reader
 from eventstore.errors import OutcomeUnknown, StoreUnavailable, WrongExpectedVersion
 from eventstore.topics import partition_of
 from tests.orders import PLACED, Order
@@ -232,7 +231,7 @@ def test_a_database_that_stays_away_leaves_the_outcome_open_and_a_repetition_set
     monkeypatch.setattr(writing, "_LOST_SECONDS", 0.5)
     with monkeypatch.context() as away:
         cut_after_commit(1)
-        away.setattr(Reader, "earlier", refuse)
+        away.setattr(writing.Appender, "_earlier", refuse)
         with pytest.raises(OutcomeUnknown, match="it is unknown whether") as unknown:
             store.append("order-1", [PLACED], expected=NO_STREAM)
     (event_id,) = unknown.value.ids
