@@ -24,7 +24,7 @@ from eventstore.errors import BrokerUnreachable, NotFound, NotFramedAvro, TopicM
 from eventstore.inspection.selection import Entry, Selection
 from eventstore.inspection.store_log import StoreLog
 from eventstore.inspection.tracing import trace
-from eventstore.kafka.admin import OffsetReader, beginning_offsets, end_offsets, ensure_topics
+from eventstore.kafka.admin import OffsetReader, end_offsets, ensure_topics
 from eventstore.kafka.consumer import RangeReader, read_range, read_schemas
 from eventstore.kafka.entries import TopicLog
 from eventstore.kafka.producer import OutgoingRecord, RecordProducer
@@ -116,7 +116,8 @@ def test_a_range_is_read_from_its_start_to_its_end(settings, topic, producer):
     producer.send([OutgoingRecord(topic=topic, key=b"k", value=b"%d" % n, partition=1) for n in range(10)])
     part = read_range(settings, topic, start={1: 3}, end={1: 6})
     assert [record.value for record in part] == [b"3", b"4", b"5"]
-    assert beginning_offsets(settings, [topic])[topic] == {0: 0, 1: 0, 2: 0, 3: 0}
+    with OffsetReader(settings) as offsets:
+        assert offsets.beginning_offsets([topic])[topic] == {0: 0, 1: 0, 2: 0, 3: 0}
 
 
 def test_the_schemas_topic_is_read_whole(settings, producer):
