@@ -7,9 +7,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from uuid import UUID
 
-from sqlalchemy import QueuePool
-
-from eventstore.backends.sql.engines import engine_for
+from eventstore.backends.sql.engines import engine_in_memory
 from eventstore.backends.sql.store import SqlEventStore
 from eventstore.erasure import KeyStore, MasterKeys
 from eventstore.topics import DEFAULT_SOURCE
@@ -38,9 +36,6 @@ class MemoryEventStore(SqlEventStore):
         new_id: Callable[[], UUID] | None = None,
         keys: KeyStore | MasterKeys | None = None,
     ) -> None:
-        # One connection is the database: threads take turns with it.
-        one = {"poolclass": QueuePool, "pool_size": 1, "max_overflow": 0}
-        engine = engine_for("sqlite://", connect_args={"check_same_thread": False}, **one)
         keys = MasterKeys({"memory": os.urandom(32)}) if keys is None else keys
-        super().__init__(engine, source=source, clock=clock, new_id=new_id, keys=keys)
+        super().__init__(engine_in_memory(), source=source, clock=clock, new_id=new_id, keys=keys)
         self.create_tables()

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import URL, Engine, ExceptionContext, create_engine, make_url
+from sqlalchemy import URL, Engine, ExceptionContext, QueuePool, create_engine, make_url
 from sqlalchemy.event import listen
 from sqlalchemy.exc import ArgumentError, InvalidRequestError, NoSuchModuleError
 
@@ -31,6 +31,12 @@ def engine_for(database: str | URL, **options: Any) -> Engine:
     if engine.dialect.is_async:
         raise _wrong_driver(url, "for asyncio only", "AsyncSqlEventStore")
     return engine
+
+
+def engine_in_memory() -> Engine:
+    """Create an engine of an SQLite database in memory, which is one connection: threads take turns with it."""
+    one = {"poolclass": QueuePool, "pool_size": 1, "max_overflow": 0}
+    return engine_for("sqlite://", connect_args={"check_same_thread": False}, **one)
 
 
 @contextmanager
