@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import pytest
@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from cdc.changes.change_records import Lookup, RecordReader
 from cdc.changes.transactions import (
     WINDOW,
+    Change,
     Commit,
     End,
     LogPlace,
     Partition,
-    Tells,
     read_mark,
     read_place,
     whole_ends,
@@ -63,16 +63,13 @@ class Model:
         self.named = self.lsn
         self.commits.append(Commit(self.epoch, self.lsn))
 
-    def first(
-        self, ranges: Mapping[Partition, tuple[int, int]], tells: Tells
-    ) -> dict[Partition, tuple[int, LogPlace] | None]:
+    def read(self, ranges: Mapping[Partition, tuple[int, int]]) -> Iterator[tuple[Partition, Change]]:
         self.looks += 1
-        found: dict[Partition, tuple[int, LogPlace] | None] = {}
         for partition, (low, high) in ranges.items():
             assert low < high
-            within = ((o, s.place) for o, s in enumerate(self.log[partition][low:high], low) if s.place is not None)
-            found[partition] = next((one for one in within if tells(one[1])), None)
-        return found
+            for offset, sent in enumerate(self.log[partition][low:high], low):
+                if sent.place is not None:
+                    yield partition, (offset, lambda place=sent.place: place)
 
     def naive(self, partition: Partition, end: int, last: int) -> int:
         """Read on until a change of a later transaction."""
@@ -102,7 +99,7 @@ def test_the_ends_found_hold_whole_transactions_and_all_of_them(model: Model, da
     ends = {p: len(log) - data.draw(st.integers(0, 3)) for p, log in model.log.items()}
     ends = {p: max(end, model.naive(p, len(model.log[p]), last)) for p, end in ends.items()}
     starts = {p: data.draw(st.integers(0, model.naive(p, end, last)), label="start") for p, end in ends.items()}
-    found = whole_ends(model, starts, ends, last=model.commits[last])
+    found = whole_ends(model.read, starts, ends, last=model.commits[last])
     assert found == {p: model.naive(p, end, last) for p, end in ends.items()}
     taken = {p: log[: found[p]] for p, log in model.log.items()}
     left = {p: log[found[p] :] for p, log in model.log.items()}
@@ -116,7 +113,7 @@ def test_a_log_without_an_ended_transaction_gives_what_snapshots_sent_before(mod
     initial = {p: [row] * 3 + log for p, log in model.log.items()}
     model.log = initial
     ends = {p: len(log) for p, log in initial.items()}
-    found = whole_ends(model, dict.fromkeys(ends, 0), ends, last=Commit())
+    found = whole_ends(model.read, dict.fromkeys(ends, 0), ends, last=Commit())
     assert all(found[p] >= 3 for p in found)
     assert not any(sent.owner for p, log in initial.items() for sent in log[: found[p]])
 
@@ -131,15 +128,15 @@ def test_another_life_follows_whatever_its_log_positions_are() -> None:
     model.log[partition] += [model.row()] * 10 + [model.change()] * 5
     model.commit(later=29)
     assert model.commits[-1] == Commit(1, 50)
-    assert whole_ends(model, {partition: 0}, {partition: 125}, last=Commit(1, 50)) == {partition: 125}
-    assert whole_ends(model, {partition: 0}, {partition: 125}, last=model.commits[1]) == {partition: 120}
+    assert whole_ends(model.read, {partition: 0}, {partition: 125}, last=Commit(1, 50)) == {partition: 125}
+    assert whole_ends(model.read, {partition: 0}, {partition: 125}, last=model.commits[1]) == {partition: 120}
 
 
 def test_rows_that_a_blocking_snapshot_puts_into_a_transaction_do_not_hide_its_beginning() -> None:
     model, partition = Model(), PARTITIONS[0]
     model.commit(later=5)
     model.log[partition] = [model.change()] * 3 + [model.row()] * 200 + [model.change()] * 3
-    assert whole_ends(model, {partition: 0}, {partition: 206}, last=model.commits[1]) == {partition: 0}
+    assert whole_ends(model.read, {partition: 0}, {partition: 206}, last=model.commits[1]) == {partition: 0}
 
 
 def transactions_of(model: Model, *sizes: int) -> None:
@@ -151,7 +148,7 @@ def transactions_of(model: Model, *sizes: int) -> None:
 def test_the_number_of_looks_grows_with_the_logarithm() -> None:
     model = Model()
     transactions_of(model, 40_000, 60_000)
-    assert whole_ends(model, {PARTITIONS[0]: 0}, {PARTITIONS[0]: 100_000}, last=model.commits[1]) == {
+    assert whole_ends(model.read, {PARTITIONS[0]: 0}, {PARTITIONS[0]: 100_000}, last=model.commits[1]) == {
         PARTITIONS[0]: 40_000
     }
     assert model.looks <= 18
@@ -161,7 +158,7 @@ def test_an_end_within_the_tail_takes_one_window() -> None:
     model = Model()
     transactions_of(model, 100_000)
     ends = {PARTITIONS[0]: 100_000}
-    assert whole_ends(model, {PARTITIONS[0]: 0}, ends, last=model.commits[1]) == ends
+    assert whole_ends(model.read, {PARTITIONS[0]: 0}, ends, last=model.commits[1]) == ends
     assert model.looks <= WINDOW.bit_length() + 1
 
 
