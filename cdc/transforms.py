@@ -33,22 +33,36 @@ _HAVE_IT: Final = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecordPredicate:
+class _Configured:
+    """What Connect makes of a class of its own: ``KEYS`` are the settings of fields, and ``FIXED`` further ones."""
+
+    java_class: ClassVar[str] = ""
+    KEYS: ClassVar[Mapping[str, str]] = {}
+    FIXED: ClassVar[Settings] = {}
+
+    def __post_init__(self) -> None:
+        if type(self) in (Transform, RecordPredicate):
+            kind, example = type(self).__name__, "Flatten, TopicMatches or Custom"
+            raise InvalidConnector(
+                f"a {kind} of no kind does nothing", remedy=f"use one of its kinds, such as {example}"
+            )
+        check_sequences(self)
+
+    def settings(self) -> Settings:
+        """Return the settings by their own names. Empty fields have none."""
+        given = ((key, getattr(self, name)) for name, key in self.KEYS.items())
+        written = {key: ",".join(one) if isinstance(one, tuple | list) else setting(one) for key, one in given}
+        return {**{key: text for key, text in written.items() if text}, **self.FIXED}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordPredicate(_Configured):
     """A condition on a record. Use TopicMatches, IsTombstone or HasHeader.
 
     Examples:
         >>> predicate: RecordPredicate = TopicMatches(pattern=".*[.]drafts")
         >>> PostgresSource(**shop, transforms=(Filter(when=predicate),))
     """
-
-    java_class: ClassVar[str]
-
-    def __post_init__(self) -> None:
-        _check_class(self, "TopicMatches")
-
-    def settings(self) -> Settings:
-        """Return the predicate's settings by their own names."""
-        return {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,11 +75,8 @@ class TopicMatches(RecordPredicate):
     """
 
     java_class = f"{_KAFKA}.predicates.TopicNameMatches"
+    KEYS: ClassVar = {"pattern": "pattern"}
     pattern: str
-
-    def settings(self) -> Settings:
-        """Return the pattern."""
-        return {"pattern": self.pattern}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,15 +100,12 @@ class HasHeader(RecordPredicate):
     """
 
     java_class = f"{_KAFKA}.predicates.HasHeaderKey"
+    KEYS: ClassVar = {"header": "name"}
     header: str
-
-    def settings(self) -> Settings:
-        """Return the header's name."""
-        return {"name": self.header}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Transform:
+class Transform(_Configured):
     """A step for all records, or for those that match `when`, or do not match it with `negate`.
 
     `name` is its name in Connect, by default its kind and its place.
@@ -108,19 +116,9 @@ class Transform:
         >>> PostgresSource(**shop, transforms=(transform,))
     """
 
-    java_class: ClassVar[str]
-
     name: str = ""
     when: RecordPredicate | None = None
     negate: bool = False
-
-    def __post_init__(self) -> None:
-        _check_class(self, "Flatten or Custom")
-        check_sequences(self)
-
-    def settings(self) -> Settings:
-        """Return the transform's settings by their own names."""
-        return {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,15 +139,11 @@ class Flatten(Transform):
     """
 
     java_class = "io.debezium.transforms.ExtractNewRecordState"
+    KEYS: ClassVar = {"deletes": "delete.tombstone.handling.mode", "fields": "add.fields", "headers": "add.headers"}
+    FIXED = _NULLS_STAY
     deletes: Literal["drop", "tombstone", "rewrite", "rewrite-with-tombstone", "delete-to-tombstone"] = "tombstone"
     fields: tuple[str, ...] = ()
     headers: tuple[str, ...] = ()
-
-    def settings(self) -> Settings:
-        """Return how deletes are written and which fields are added."""
-        additions = {"add.fields": ",".join(self.fields), "add.headers": ",".join(self.headers)}
-        given = {key: value for key, value in additions.items() if value}
-        return {"delete.tombstone.handling.mode": self.deletes, **_NULLS_STAY, **given}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,6 +168,12 @@ class EventRouter(Transform):
     """
 
     java_class = "io.debezium.transforms.outbox.EventRouter"
+    KEYS: ClassVar = {
+        "id": "table.field.event.id", "key": "table.field.event.key", "event_type": "table.field.event.type",
+        "payload": "table.field.event.payload", "placements": "table.fields.additional.placement",
+        "tombstone_on_empty_payload": "route.tombstone.on.empty.payload", "on_update": "table.op.invalid.behavior",
+        "route_by": "route.by.field", "topic": "route.topic.replacement",
+    }  # fmt: skip
     id: str = "id"
     key: str = "aggregateid"
     event_type: str = "type"
@@ -187,21 +187,8 @@ class EventRouter(Transform):
 
     def settings(self) -> Settings:
         """Return columns, placements and the way records are routed."""
-        placed = {
-            "table.fields.additional.placement": ",".join(self.placements),
-            "table.fields.additional.error.on.missing": setting(self.require_placements),
-        }
-        return {
-            "table.field.event.id": self.id,
-            "table.field.event.key": self.key,
-            "table.field.event.type": self.event_type,
-            "table.field.event.payload": self.payload,
-            **(placed if self.placements else {}),
-            "route.tombstone.on.empty.payload": setting(self.tombstone_on_empty_payload),
-            "table.op.invalid.behavior": self.on_update,
-            "route.by.field": self.route_by,
-            "route.topic.replacement": self.topic,
-        }
+        placed = {"table.fields.additional.error.on.missing": setting(self.require_placements)}
+        return {**super().settings(), **(placed if self.placements else {})}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,12 +221,9 @@ class RouteByRegex(Transform):
     """
 
     java_class = f"{_KAFKA}.RegexRouter"
+    KEYS: ClassVar = {"pattern": "regex", "replacement": "replacement"}
     pattern: str
     replacement: str
-
-    def settings(self) -> Settings:
-        """Return the expression and what replaces the topic."""
-        return {"regex": self.pattern, "replacement": self.replacement}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -255,15 +239,12 @@ class Mask(Transform):
     """
 
     java_class = f"{_KAFKA}.MaskField$Value"
+    KEYS: ClassVar = {"fields": "fields", "replacement": "replacement"}
+    FIXED = _NULLS_STAY
     fields: tuple[str, ...]
     replacement: str = ""
     when: RecordPredicate | None = field(default_factory=IsTombstone)
     negate: bool = True
-
-    def settings(self) -> Settings:
-        """Return the fields and their replacement."""
-        replaced = {"replacement": self.replacement} if self.replacement else {}
-        return {"fields": ",".join(self.fields), **_NULLS_STAY, **replaced}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -275,12 +256,10 @@ class InsertField(Transform):
     """
 
     java_class = f"{_KAFKA}.InsertField$Value"
+    KEYS: ClassVar = {"field": "static.field", "value": "static.value"}
+    FIXED = _NULLS_STAY
     field: str
     value: str = dataclasses.field(repr=False)
-
-    def settings(self) -> Settings:
-        """Return the field and its text."""
-        return {"static.field": self.field, "static.value": self.value, **_NULLS_STAY}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -380,9 +359,3 @@ def _of_transform(name: str, transform: Transform) -> dict[str, str]:
     if transform.when is not None:
         config |= {"predicate": name, "negate": setting(transform.negate)}
     return {f"transforms.{name}.{key}": value for key, value in config.items()}
-
-
-def _check_class(declared: Transform | RecordPredicate, example: str) -> None:
-    if type(declared) in (Transform, RecordPredicate):
-        kind = type(declared).__name__
-        raise InvalidConnector(f"a {kind} of no kind does nothing", remedy=f"use one of its kinds, such as {example}")
