@@ -10,10 +10,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from enum import StrEnum
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
@@ -43,12 +42,7 @@ Definition = Annotated[
 ]
 
 
-class HomeKind(StrEnum):
-    """Where dead letters are."""
-
-    TOPIC = "topic"
-    INBOX = "inbox"
-    VIEWS = "views"
+HomeKind = Literal["topic", "inbox", "views"]
 
 
 @dataclass(frozen=True)
@@ -64,7 +58,7 @@ class Home:
         option(
             "--home",
             "Where the letters are. Default: where --inbox-url or --views-url says, else in a topic.",
-            callback=chosen_by({"database": HomeKind.INBOX, "views_url": HomeKind.VIEWS}, otherwise=HomeKind.TOPIC),
+            callback=chosen_by({"database": "inbox", "views_url": "views"}, otherwise="topic"),
         ),
     ] = None
     database: Annotated[
@@ -83,7 +77,7 @@ class Home:
 @contextmanager
 def opened_letters(home: Home, branches: str | None = None) -> Iterator[Letters]:
     """Open the letters in their home. Raises BadParameter if the options name none."""
-    if home.group is None and home.home is not HomeKind.TOPIC:
+    if home.group is None and home.home != "topic":
         raise typer.BadParameter("name the group behind the topic")
     with ExitStack() as stack:
         at, engine = _place(home, stack)
@@ -93,9 +87,9 @@ def opened_letters(home: Home, branches: str | None = None) -> Iterator[Letters]
 
 def _place(home: Home, stack: ExitStack) -> tuple[Settings | SqlEventStore | TableStore, Engine | None]:
     """Open what has the letters, and the database of the handler that gave them up."""
-    if home.home is HomeKind.VIEWS:
+    if home.home == "views":
         return stack.enter_context(opened_views(_url(home.views_url, "--views-url"))), None
-    if home.home is HomeKind.INBOX:
+    if home.home == "inbox":
         engine = stack.enter_context(on_demand.opened_engine(_url(home.database, "--inbox-url")))
         store = eventstore.SqlEventStore(home.store_url or engine, schema=home.schema)
         return stack.enter_context(store), engine
@@ -163,12 +157,7 @@ By = Annotated[str | None, option("--by", "The name to record. Default: user and
 _SHOWN: Final = 5
 
 
-class To(StrEnum):
-    """Where letters are replayed to."""
-
-    GROUP = "group"
-    TOPIC = "topic"
-    BRANCH = "branch"
+To = Literal["group", "topic", "branch"]
 
 
 @app.command("list")
@@ -221,7 +210,7 @@ def replay(
     chosen, payload = _chosen(ids, every=every), None if edit is None else _edit(edit)
     with opened_letters(home, branches) as opened:
         with progress("replaying") as tell:
-            done = opened.replay(chosen, to=None if to is None else to.value, edit=payload, by=by, on_progress=tell)
+            done = opened.replay(chosen, to=to, edit=payload, by=by, on_progress=tell)
         _tell(opened, "replayed", done, out)
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -38,20 +37,13 @@ Registry = Annotated[
 ]
 
 
-class Against(StrEnum):
-    """What the code's schemas are compared with."""
-
-    FILE = "file"
-    STORE = "store"
-    REGISTRY = "registry"
-
-
+Against = Literal["file", "store", "registry"]
 ComparedWith = Annotated[
     Against | None,
     option(
         "--against",
         "Where stored schemas are. Default: as --store-url or --registry-url says, else in the file.",
-        callback=chosen_by({"database": Against.STORE, "registry": Against.REGISTRY}, otherwise=Against.FILE),
+        callback=chosen_by({"database": "store", "registry": "registry"}, otherwise="file"),
     ),
 ]
 
@@ -70,14 +62,14 @@ def check(
 ) -> None:
     """Show stored events that the code cannot read. Exit code 3 if there are any."""
     owners = _load(aggregates)
-    if against is Against.REGISTRY:
+    if against == "registry":
         with _registry(registry) as asked:
             stored = asked.schemas(owner.category for owner in owners)
     else:
-        stored = _registered(place) if against is Against.STORE else read_schemas(file)
+        stored = _registered(place) if against == "store" else read_schemas(file)
     result = check_schemas(owners, stored)
     passed = result.passed and not (strict and result.new)
-    out.show({"passed": passed, **_facts(result)}, _found(result, strict=strict, in_file=against is Against.FILE))
+    out.show({"passed": passed, **_facts(result)}, _found(result, strict=strict, in_file=against == "file"))
     answer(passed)
 
 

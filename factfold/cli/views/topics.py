@@ -8,9 +8,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import eventstore
 import projections
@@ -36,18 +35,8 @@ Definition = Annotated[str, definition("The branches, as module:name.", "branche
 Checkpoints = Annotated[Path, setting("--checkpoints", "Folder of the routers' Spark checkpoints.")]
 
 
-class Mode(StrEnum):
-    """How Spark runs the router."""
-
-    REAL_TIME = "real-time"
-    MICRO_BATCH = "micro-batch"
-
-
-class Start(StrEnum):
-    """Where a router begins that has no Spark checkpoint yet."""
-
-    BEGINNING = "beginning"
-    END = "end"
+Mode = Literal["real-time", "micro-batch"]
+Start = Literal["beginning", "end"]
 
 
 @branches.command("run")
@@ -56,8 +45,8 @@ def route(
     checkpoints: Checkpoints,
     running: Running,
     out: Out,
-    mode: Annotated[Mode, option("--mode", "micro-batch needs fewer slots.")] = Mode.REAL_TIME,
-    start: Annotated[Start, option("--start", "Where the very first start begins.")] = Start.BEGINNING,
+    mode: Annotated[Mode, option("--mode", "micro-batch needs fewer slots.")] = "real-time",
+    start: Annotated[Start, option("--start", "Where the very first start begins.")] = "beginning",
     batch_seconds: Annotated[
         int | None, option("--batch-seconds", "How long a batch of real-time mode lasts.", min=5)
     ] = None,
@@ -67,7 +56,7 @@ def route(
     """Route the topic's records until a signal comes. Killed, it goes on from its Spark checkpoint."""
     branches, stop = load_branches(named), stop_on_signal()
     settings = reached_settings(without_kafka="factfold up evaluates branches in the event store")
-    options = projections.RouterOptions(mode=mode.value, start=start.value, restarts=Restarts(limit=running.restarts))
+    options = projections.RouterOptions(mode=mode, start=start, restarts=Restarts(limit=running.restarts))
     if batch_seconds is not None:
         options = dataclasses.replace(options, batch_seconds=batch_seconds)
 
