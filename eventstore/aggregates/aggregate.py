@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import date, datetime, time, timedelta, timezone
 from functools import cache, partial, wraps
 from types import CodeType
-from typing import Any, ClassVar, Concatenate, Final, NoReturn, ParamSpec, Self, TypeVar, get_origin, get_type_hints
+from typing import Any, ClassVar, Concatenate, Final, NoReturn, ParamSpec, Self, TypeVar, get_origin
 from uuid import UUID
 
 from eventstore.errors import DeclarationError, Refused, UnknownEventType
@@ -28,7 +28,7 @@ from eventstore.event_types import (
     unknown_event_type,
     visible_names,
 )
-from eventstore.fields.field_types import record_class
+from eventstore.fields.field_types import hints_of, record_class
 from eventstore.fields.upcasting import FIRST
 from eventstore.identifiers import NO_VERSION, StreamName, check_category, snake_case
 from eventstore.store import RecordedEvent
@@ -376,7 +376,7 @@ def claim_command(function: Callable[..., object], owner: type[Aggregate]) -> Ca
 
 
 def _state_fields(cls: type[Aggregate], names: Mapping[str, Any]) -> dict[str, Any]:
-    hints = _hints(cls, {**names, **vars(cls)})
+    hints = hints_of(cls, {**names, **vars(cls)}, f"the state of {cls.__qualname__}", place=cls.__qualname__)
     declared = [name for base in reversed(cls.__mro__) for name in _annotated_names(base)]
     fields = {name: hints[name] for name in declared if not _is_class_variable(hints[name])}
     for name in fields:
@@ -386,17 +386,6 @@ def _state_fields(cls: type[Aggregate], names: Mapping[str, Any]) -> dict[str, A
 
 def _annotated_names(base: type) -> Iterable[str]:
     return () if base is Aggregate else inspect.get_annotations(base)
-
-
-def _hints(cls: type, names: Mapping[str, Any]) -> dict[str, Any]:
-    try:
-        return get_type_hints(cls, localns=dict(names), include_extras=True)
-    except NameError as error:
-        raise DeclarationError(
-            f"{cls.__qualname__} has a state field whose type cannot be found: {error}",
-            remedy="import the type in the module of the aggregate, or define it above the aggregate",
-            place=cls.__qualname__,
-        ) from None
 
 
 def _is_class_variable(hint: Any) -> bool:

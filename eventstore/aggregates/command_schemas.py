@@ -13,7 +13,7 @@ from pydantic.errors import PydanticUserError
 
 from eventstore.errors import DeclarationError, InvalidEventData, UnsupportedFieldType
 from eventstore.fields.field_compilation import compile_hints
-from eventstore.fields.field_types import Field
+from eventstore.fields.field_types import Field, hints_of
 from eventstore.fields.plain_json import dump_plain, load_plain
 from eventstore.identifiers import check_subject
 from eventstore.store import Command, RecordedCommand
@@ -168,14 +168,7 @@ def parameters_of(command: Callable[..., object]) -> Mapping[str, Field]:
                 remedy="name and annotate each parameter, for example order_id: str",
                 place=command.__qualname__,
             )
-    try:
-        hints = get_type_hints(command, include_extras=True)
-    except NameError as error:
-        raise DeclarationError(
-            f"{command.__qualname__} cannot be stored: a type of its parameters cannot be found: {error}",
-            remedy="import the type in the module of the command",
-            place=command.__qualname__,
-        ) from None
+    hints = hints_of(command, {}, f"the parameters of {command.__qualname__}", place=command.__qualname__)
     parameter_hints = {parameter.name: hints[parameter.name] for parameter in parameters}
     fields = compile_hints(parameter_hints, owner=command.__qualname__, namespace="command", personal=True)
     return dict(zip(parameter_hints, fields, strict=True))

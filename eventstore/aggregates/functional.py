@@ -20,13 +20,12 @@ from typing import (
     Union,
     get_args,
     get_origin,
-    get_type_hints,
 )
 
 from eventstore.aggregates.aggregate import Aggregate, claim_command, source_of
 from eventstore.errors import DeclarationError, InvalidEventData
 from eventstore.event_types import is_event_class, visible_names
-from eventstore.fields.field_types import RecordClass, record_class
+from eventstore.fields.field_types import RecordClass, hints_of, record_class
 
 P = ParamSpec("P")
 S = TypeVar("S")
@@ -141,7 +140,7 @@ def decider(
         "_initial": staticmethod(initial_state),
         "_evolve": staticmethod(evolve),
         "_ways": _ways_of(state, category),
-        "_hints": _hints_of(state, names, category),
+        "_hints": hints_of(state, names, f"the state of {category}", place=category),
         **{event.__name__: event for event in events},
     }
     options = {"category": category, "state_version": state_version}
@@ -152,7 +151,11 @@ def decider(
 
 def _events_of(evolve: Callable[..., object], names: Mapping[str, Any], category: str) -> Sequence[type]:
     annotations = list(inspect.signature(evolve).parameters)
-    hint = _hints_of(evolve, names, category).get(annotations[1]) if len(annotations) > 1 else None
+    hint = (
+        hints_of(evolve, names, f"evolve of {category}", place=category).get(annotations[1])
+        if len(annotations) > 1
+        else None
+    )
     events = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     if all(is_event_class(event) for event in events):
         return events
@@ -161,17 +164,6 @@ def _events_of(evolve: Callable[..., object], names: Mapping[str, Any], category
         remedy="annotate its second parameter with them: def evolve(state: Account, event: Opened | Closed)",
         place=f"{evolve.__module__}.{evolve.__qualname__}",
     )
-
-
-def _hints_of(declared: Any, names: Mapping[str, Any], category: str) -> dict[str, Any]:
-    try:
-        return get_type_hints(declared, localns=dict(names), include_extras=True)
-    except NameError as error:
-        raise DeclarationError(
-            f"{declared.__qualname__} of {category} has a type that cannot be found: {error}",
-            remedy="import the type in its module, or define it above",
-            place=category,
-        ) from None
 
 
 def _ways_of(state: type, category: str) -> RecordClass:

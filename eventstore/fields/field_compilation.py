@@ -21,7 +21,7 @@ from datetime import date, datetime
 from decimal import Decimal
 from enum import Enum, Flag
 from types import NoneType, UnionType
-from typing import Annotated, Any, Final, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, Union, get_args, get_origin
 from uuid import UUID
 
 from eventstore.errors import InvalidEventData, UnsupportedFieldType
@@ -47,7 +47,7 @@ from eventstore.fields.conversions import (
     values_to_plain,
     with_path,
 )
-from eventstore.fields.field_types import Compilation, Digits, Field, FieldType, RecordClass, record_class
+from eventstore.fields.field_types import Compilation, Digits, Field, FieldType, RecordClass, hints_of, record_class
 from eventstore.fields.unions import Branch, alike, union_from_plain, union_to_plain
 from eventstore.personal.sealing import Personal, opened
 
@@ -71,7 +71,8 @@ def compile_fields(cls: type, compilation: Compilation) -> tuple[Field, ...]:
 
 
 def _fields_of(cls: type, ways: RecordClass, compilation: Compilation, *, marked: bool) -> tuple[Field, ...]:
-    hints = _hints(cls, compilation)
+    owner = compilation.owner
+    hints = hints_of(cls, compilation.names, f"a field of {owner}", place=owner, kind=UnsupportedFieldType)
     return tuple(
         _compile_field(name, hints[name], default, compilation, marked) for name, default in ways.defaults.items()
     )
@@ -125,17 +126,6 @@ def _avro_name(name: str, compilation: Compilation) -> str:
         remedy="use ASCII letters, digits and underscores, not starting with a digit",
         place=compilation.owner,
     )
-
-
-def _hints(cls: type, compilation: Compilation) -> dict[str, Any]:
-    try:
-        return get_type_hints(cls, localns=compilation.names, include_extras=True)
-    except NameError as error:
-        raise UnsupportedFieldType(
-            f"{compilation.owner} has a field whose type cannot be found: {error}",
-            remedy="import the type in the module of the event, or define it above the event",
-            place=compilation.owner,
-        ) from None
 
 
 def compile_type(hint: Any, place: str, compilation: Compilation) -> FieldType:

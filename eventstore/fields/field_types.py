@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
-from typing import Any
+from typing import Any, get_type_hints
 
 from eventstore.errors import DeclarationError, InvalidEventData
 from eventstore.fields.conversions import MISFITS, Avro, Convert
@@ -36,6 +36,20 @@ class RecordClass:
     restore: Callable[[Values], Any]
     construct: Callable[[Values], Any]
     frozen: bool
+
+
+def hints_of(
+    declared: Any, names: Mapping[str, Any], what: str, *, place: str, kind: type[DeclarationError] = DeclarationError
+) -> dict[str, Any]:
+    """Return the types that a class or a function is annotated with, `Annotated` in full; DeclarationError."""
+    try:
+        return get_type_hints(declared, localns=dict(names), include_extras=True)
+    except NameError as error:
+        raise kind(
+            f"a type of {what} cannot be found: {error}",
+            remedy="import the type in the module that names it, or define it above",
+            place=place,
+        ) from None
 
 
 def record_class(cls: type) -> RecordClass | None:
