@@ -239,8 +239,8 @@ def test_a_database_that_stays_away_leaves_the_outcome_open_and_a_repetition_set
     assert (again.ids, again.version, store.head("order-1")) == ((event_id,), 0, 0)
 
 
-def refuse(reader, batch):
-    with reader._connect() as connection:
+def refuse(appender, batch):
+    with appender._database.statement() as connection:
         connection.exec_driver_sql(CUT)
     raise AssertionError("the connection was to be cut")
 
