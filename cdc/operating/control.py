@@ -85,7 +85,7 @@ class Watch:
         """
 
         def there() -> ConnectorStatus | None:
-            status, now = status_of(self.client, self.name), time.monotonic()
+            status, now = if_known(self.client.status, self.name), time.monotonic()
             if status is None:
                 return None
             self.deadline.saw(check(status))
@@ -138,10 +138,10 @@ class Deadline:
         return result
 
 
-def status_of(client: ConnectClient, name: str) -> ConnectorStatus | None:
-    """Return a connector's status; None for one so new that its worker has not read of it yet."""
+def if_known(ask: Callable[[str], T], name: str) -> T | None:
+    """Return what a worker says of a connector; None for one that it does not know, or not yet."""
     try:
-        return client.status(name)
+        return ask(name)
     except UnknownConnector:
         return None
 
@@ -262,13 +262,14 @@ def apply_connector(
         connector.check_source(source)
         if settings is not None:
             require_own_topics(settings, connector, source)
-    stored = _config(client, name)
+    stored = if_known(client.config, name)
     if stored is None:
         return _create(client, connector, watch, source)
     changed = stored != declared
     if changed:
         client.put_config(name, connector.config())
-    restarted = not changed and _has_failed(client, name)
+    standing = if_known(client.status, name)
+    restarted = not changed and standing is not None and standing.failure is not None
     if changed or restarted:
         # What is seen afterwards is of the new tasks: Connect goes on showing the old ones for some seconds.
         stop(client, name, watch.deadline)
@@ -342,7 +343,7 @@ def set_connector_state(client: ConnectClient, name: str, state: State, *, timeo
 def _seen(
     client: ConnectClient, name: str, deadline: Deadline, is_there: Callable[[ConnectorStatus], bool]
 ) -> ConnectorStatus | None:
-    status = status_of(client, name)
+    status = if_known(client.status, name)
     return status if status is not None and is_there(deadline.saw(status)) else None
 
 
@@ -471,18 +472,6 @@ def _with_slot(error: ConnectorFailed, slot: str) -> ConnectorFailed:
     return ConnectorFailed(error.message, remedy=f"{error.remedy}. {hint}", place=error.place, trace=error.trace)
 
 
-def _config(client: ConnectClient, name: str) -> dict[str, str] | None:
-    try:
-        return client.config(name)
-    except UnknownConnector:
-        return None
-
-
-def _has_failed(client: ConnectClient, name: str) -> bool:
-    status = status_of(client, name)
-    return status is not None and status.failure is not None
-
-
 def _forget(client: ConnectClient, name: str, deadline: Deadline) -> None:
     # A connector whose own start FAILED cannot be STOPPED, has no offsets, and refuses to talk about them.
     if stop(client, name, deadline, or_failed=True).stopped:
@@ -505,12 +494,12 @@ def stop(client: ConnectClient, name: str, deadline: Deadline, *, or_failed: boo
     been cleared away already. That state stays until the next rebalance, which another stop makes. A connector whose
     own start FAILED receives no stop. It is restarted at once, and starts as a STOPPED one.
     """
-    before = None if or_failed else status_of(client, name)
+    before = None if or_failed else if_known(client.status, name)
     asked = _ask(client, name, again=before if before is not None and before.state == FAILED else None)
 
     def halted() -> ConnectorStatus | None:
         nonlocal asked
-        status = status_of(client, name)
+        status = if_known(client.status, name)
         if status is not None and deadline.saw(status) and _has_halted(status, or_failed=or_failed):
             return status
         if time.monotonic() - asked > _ASK_AGAIN_SECONDS:

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 # Column → its type. The longest id is that of a chunk, a UUID with "-close" behind it: 42 characters. Debezium's own
 # example gives the data 2,048 characters, which the names of some sixty tables fill.
 COLUMNS: Final = {"id": "varchar(64)", "type": "varchar(64)", "data": "text"}
-_LENGTHS: Final = {"id": 64, "type": 64, "data": None}
 _TEXTS: Final = frozenset({"character varying", "text", "character"})
 _TABLES: Final = frozenset({"r", "p"})
 
@@ -87,7 +86,7 @@ def ensure_signal_table(connection: Connection, connector: PostgresConnector) ->
         connection.exec_driver_sql(_create(table))
         return True
     _require_signal_table(connection, table, columns)
-    narrow = [name for name, (_, length, _) in columns.items() if name in _LENGTHS and _is_narrow(name, length)]
+    narrow = [name for name, (_, length, _) in columns.items() if name in COLUMNS and _is_narrow(name, length)]
     for name in narrow:
         connection.exec_driver_sql(f"ALTER TABLE {table.quoted} ALTER COLUMN {quoted(name)} TYPE {COLUMNS[name]}")
     return bool(narrow)
@@ -197,5 +196,4 @@ def _misfit(connection: Connection, table: TableName, columns: Columns) -> str |
 
 
 def _is_narrow(name: str, length: int | None) -> bool:
-    required = _LENGTHS[name]
-    return length is not None and (required is None or length < required)
+    return length is not None and (name == "data" or length < 64)

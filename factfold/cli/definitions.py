@@ -108,25 +108,20 @@ def _last_line(error: BaseException) -> str:
 
 def load_definition(spec: str, kind: type[T], *, what: str, example: str) -> T:
     """The object of a kind that `module:name` names; DeclarationError says what is wrong, and what the module has."""
-    definition, loaded = _loaded(spec, what, example)
-    if definition is not None and isinstance(definition, kind):
-        return definition
-    problem = f"{spec!r} is a {type(definition).__name__}, and no {what}"
-    known = [] if kind is object else _names_of(loaded, lambda value: isinstance(value, kind))
-    raise _refused(spec, definition, problem, known, what=what, example=example)
+    known = None if kind is object else lambda value: isinstance(value, kind)
+    return cast("T", _loaded(spec, lambda value: isinstance(value, kind), known, what=what, example=example))
 
 
 def load_class(spec: str, base: type[T], *, what: str, example: str) -> type[T]:
     """The subclass of a class that `module:name` names; DeclarationError as `load_definition`."""
 
-    def is_one(value: object) -> bool:
+    def is_one(value: Any) -> bool:
         return isinstance(value, type) and issubclass(value, base)
 
-    definition, loaded = _loaded(spec, what, example)
-    if is_one(definition):
-        return cast("type[T]", definition)
-    known = _names_of(loaded, lambda value: is_one(value) and value.__module__ != base.__module__)
-    raise _refused(spec, definition, f"{spec!r} is no {what}", known, what=what, example=example)
+    def is_own(value: Any) -> bool:
+        return is_one(value) and value.__module__ != base.__module__
+
+    return cast("type[T]", _loaded(spec, is_one, is_own, what=what, example=example))
 
 
 def load_aggregate(spec: str) -> type[Aggregate]:
@@ -134,31 +129,27 @@ def load_aggregate(spec: str) -> type[Aggregate]:
     return load_class(spec, eventstore.Aggregate, what="aggregate", example="shop.orders:Order")
 
 
-def _loaded(spec: str, what: str, example: str) -> tuple[Any, ModuleType]:
-    """What a spec names, None if its module has no such name, and the module."""
+def _loaded(
+    spec: str, is_meant: Callable[[Any], bool], offered: Callable[[Any], bool] | None, *, what: str, example: str
+) -> Any:
+    """What a spec names; DeclarationError with what its module has instead, of what is offered."""
     module, _, name = spec.partition(":")
     loaded = load_module(spec, module, what=what, example=example)
-    return getattr(loaded, name, None) if name else None, loaded
-
-
-def _refused(
-    spec: str, definition: object, problem: str, known: list[str], *, what: str, example: str
-) -> DeclarationError:
-    module, _, name = spec.partition(":")
+    definition = getattr(loaded, name, None) if name else None
+    if definition is not None and is_meant(definition):
+        return definition
+    problem = f"{spec!r} is no {what}"
     if definition is None:
         problem = f"module {module} has no {what} {name!r}" if name else f"{spec!r} names a module and no {what} in it"
+    known = sorted(key for key, value in vars(loaded).items() if offered and offered(value) and key[:1] != "_")
     if not known:
-        return DeclarationError(
+        raise DeclarationError(
             f"{problem}: there is no {what} in {module}", remedy=f"name one, for example {example}", place=module
         )
     close = get_close_matches(name, known, 1) or known[:1]
-    return DeclarationError(
+    raise DeclarationError(
         f"{problem}: it has {', '.join(known)}", remedy=f"name one of them: {module}:{close[0]}", place=module
     )
-
-
-def _names_of(module: ModuleType, is_meant: Callable[[Any], bool]) -> list[str]:
-    return sorted(name for name, value in vars(module).items() if is_meant(value) and not name.startswith("_"))
 
 
 def find_definitions(targets: Sequence[str]) -> Discovery:

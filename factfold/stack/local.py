@@ -122,7 +122,7 @@ class LocalStack:
         with self._locked():
             require_java()
             named = dict.fromkeys(map(known_server, servers))
-            info = self._with_ports(self._opened(), list(named))
+            info = self._with_ports(self._opened(), [*_PORTS, *named])
             started = [server for server in named if not self._runs(info, server)]
             try:
                 self._start_all(started)
@@ -196,15 +196,13 @@ class LocalStack:
             )
         for kind, mode in (("data", 0o755), ("logs", 0o755), ("secrets", 0o700)):
             (self.folder / kind).mkdir(mode=mode, parents=True, exist_ok=True)
-        info = self._moved(known) if known else self._first()
-        save(info)
-        return info
+        return self._moved(known) if known else self._first()
 
     def _first(self) -> StackInfo:
         return StackInfo(
             name=self.name,
             folder=self.folder,
-            ports={**free_ports(_PORTS), **self._requested_ports},
+            ports=self._requested_ports,
             password=secrets.token_urlsafe(24),
             processes={},
             owner=RecordedProcess.of(os.getpid()) if self._ephemeral else None,
@@ -215,17 +213,13 @@ class LocalStack:
         if any(self._runs(known, server) for server in _EVERY):
             return known
         retained = {name: port for name, port in known.ports.items() if is_free(port)}
-        return replace(known, ports={**free_ports(_PORTS), **retained, **self._requested_ports}, processes={})
+        return replace(known, ports=retained | self._requested_ports, processes={})
 
     def _with_ports(self, info: StackInfo, servers: Sequence[str]) -> StackInfo:
         """Give a port to the servers that have none: an optional one gets it when it is first started."""
         new = [server for server in servers if server not in info.ports]
-        if not new:
-            return info
-        chosen = free_ports(new, besides=info.ports.values()) | {
-            server: port for server, port in self._requested_ports.items() if server in new
-        }
-        ported = replace(info, ports={**info.ports, **chosen})
+        free = free_ports(new, besides=info.ports.values())
+        ported = replace(info, ports=info.ports | {name: self._requested_ports.get(name, free[name]) for name in new})
         save(ported)
         return ported
 

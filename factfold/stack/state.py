@@ -119,7 +119,7 @@ class StackInfo:
 
     name: str
     folder: Path
-    ports: Mapping[str, int]
+    ports: dict[str, int]
     password: str = field(repr=False)
     processes: Mapping[str, RecordedProcess]
     owner: RecordedProcess | None = None

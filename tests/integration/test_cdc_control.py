@@ -21,7 +21,7 @@ from cdc import (
 )
 from cdc.connect.status import STOPPED
 from cdc.errors import ConnectorFailed, ConnectorTimeout, ConnectRejected, SourceNotReady
-from cdc.operating.control import status_of
+from cdc.operating.control import if_known
 from cdc.operating.planning import Plan
 from cdc.transforms import Custom
 from factfold.stack import LocalStack
@@ -240,7 +240,7 @@ def name(connect: ConnectClient, config: dict[str, str]) -> Iterator[str]:
     """A connector that was made PAUSED and runs."""
     name = f"hearts-{uuid.uuid4().hex[:8]}"
     connect.create(name, config, state="PAUSED")
-    wait_until(lambda: (status := status_of(connect, name)) and status.state == "PAUSED", what="the pause")
+    wait_until(lambda: (status := if_known(connect.status, name)) and status.state == "PAUSED", what="the pause")
     connect.resume(name)
     wait_until(lambda: connect.status(name).running, what="its task")
     yield name

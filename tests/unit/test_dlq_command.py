@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from datetime import UTC, datetime, timedelta
 
@@ -186,10 +185,6 @@ def test_progress_is_told_once_work_takes_long(monkeypatch, capsys):
         for done in (1, 2, 3, 4):
             tell(done, 4)
     assert capsys.readouterr().err == "replaying: 2 of 4\nreplaying: 4 of 4\n"
-
-
-def test_a_letter_and_its_contents_are_plain_values():
-    assert all(dataclasses.is_dataclass(kind) for kind in (Letter, Contents, Cause, Action))
 
 
 # ---- `factfold schedule`

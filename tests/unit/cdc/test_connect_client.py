@@ -190,16 +190,6 @@ def test_health_is_a_plain_answer_even_when_nobody_is_there(client: ConnectClien
     assert URL in health.message
 
 
-def test_an_offset_of_the_stream_differs_from_one_of_the_snapshot(answers, client):
-    offsets = [
-        {"partition": {"server": "shop"}, "offset": {"lsn": 1}},
-        {"partition": {"server": "shop"}, "offset": {"lsn": 2, "lsn_proc": 2}},
-    ]
-    answers.get(f"{URL}/connectors/shop/offsets", json={"offsets": offsets})
-
-    assert [offset.streamed for offset in client.offsets("shop")] == [False, True]
-
-
 def test_a_connector_that_was_made_by_a_request_whose_answer_was_lost_is_made_and_another_one_is_refused(
     answers: responses.RequestsMock, client: ConnectClient
 ) -> None:

@@ -90,13 +90,6 @@ SAID: list[tuple[Any, dict[str, str]]] = [
 ]  # fmt: skip
 
 
-@each_row(("declared", "settings"), SAID)
-def test_a_declaration_says_what_it_was_told_and_what_debezium_would_guess(declared, settings):
-    config = declared.config()
-    assert {key: config.get(key) for key in settings} == settings
-    assert all(isinstance(value, str) for value in config.values())
-
-
 def test_transactions_signals_and_notifications_are_off_unless_asked_for() -> None:
     assert not {key for key in source().config() if key.startswith(("signal", "notification", "provide"))}
 
@@ -246,10 +239,11 @@ WRITTEN: list[tuple[Any, dict[str, str | None]]] = [
 ]  # fmt: skip
 
 
-@each_row(("declared", "settings"), WRITTEN)
-def test_an_encoding_says_how_records_are_written(declared: Any, settings: dict[str, str | None]) -> None:
+@each_row(("declared", "settings"), [*SAID, *WRITTEN])
+def test_a_declaration_says_what_it_was_told_and_what_debezium_would_guess(declared, settings):
     config = declared.config()
     assert {key: config.get(key) for key in settings} == settings
+    assert all(isinstance(value, str) for value in config.values())
 
 
 def test_json_without_schemas_is_what_is_not_said() -> None:
