@@ -159,7 +159,7 @@ def test_every_batch_holds_whole_transactions_while_they_are_written(bank, reade
     batches = list(until_current(reader, most, changes=changes))
     written.join()
     ended = reader.ended()
-    assert len(batches) > 1
+    assert len(batches) > 1 or most > changes  # the quickest reader finds all at once
     for batch in batches:
         for transaction, counts in reader.counts(batch).items():
             assert counts == ended[transaction]
