@@ -278,8 +278,7 @@ def apply_connector(
         check_life(source, name, before)
     resumed = _resume(client, name) and not (changed or restarted)
     status = watch.until_there(before, content_after=CONTENT_SECONDS)
-    notes = unread(stored, declared)
-    return Applied(name, status, changed=changed, resumed=resumed, restarted=restarted, notes=notes)
+    return Applied(name, status, changed=changed, resumed=resumed, restarted=restarted, notes=unread(stored, declared))
 
 
 def restart_connector(

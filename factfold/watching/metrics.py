@@ -244,13 +244,14 @@ class VerifyMetrics(Metrics):
 
     families: ClassVar[tuple[Family, ...]] = (VIEW_EQUAL, VIEW_ROWS, VERIFIED, VERIFY_SECONDS)
 
-    def verified(self, group: str, verdicts: Mapping[str, ViewVerdict], *, seconds: float) -> None:
-        """Show the verdict on each view."""
+    def write(self, path: str, group: str, verdicts: Mapping[str, ViewVerdict], *, seconds: float) -> None:
+        """Write the verdict on each view."""
         for view, verdict in verdicts.items():
             self.set(VIEW_EQUAL, float(verdict.equal), group=group, view=view)
             self.set(VIEW_ROWS, verdict.rows, group=group, view=view)
         self.set(VERIFIED, time.time(), group=group)
         self.set(VERIFY_SECONDS, seconds, group=group)
+        write_metrics(self, path)
 
 
 class CompareMetrics(Metrics):
@@ -258,8 +259,8 @@ class CompareMetrics(Metrics):
 
     families: ClassVar[tuple[Family, ...]] = (TABLE_EQUAL, TABLE_KEYS, COMPARED)
 
-    def compared(self, comparisons: Sequence[TableComparison]) -> None:
-        """Show the result of each table that a state is made from."""
+    def write(self, path: str, comparisons: Sequence[TableComparison]) -> None:
+        """Write the result of each table that a state is made from."""
         for one in comparisons:
             if one.is_compared:
                 labels = {"table": one.table, "state": one.state}
@@ -267,17 +268,4 @@ class CompareMetrics(Metrics):
                 self.set(TABLE_EQUAL, float(one.equal), **labels)
                 self.set(TABLE_KEYS, differing, **labels)
                 self.set(COMPARED, time.time(), **labels)
-
-
-def write_verified(path: str, group: str, verdicts: Mapping[str, ViewVerdict], *, seconds: float) -> None:
-    """Write the result of a verification."""
-    metrics = VerifyMetrics()
-    metrics.verified(group, verdicts, seconds=seconds)
-    write_metrics(metrics, path)
-
-
-def write_compared(path: str, comparisons: Sequence[TableComparison]) -> None:
-    """Write the result of a comparison."""
-    metrics = CompareMetrics()
-    metrics.compared(comparisons)
-    write_metrics(metrics, path)
+        write_metrics(self, path)

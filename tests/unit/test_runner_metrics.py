@@ -15,7 +15,7 @@ from cdc.operating.supervisor import ConnectorHealth
 from cdc.source.catalogue import ReplicationSlot
 from eventstore import Restarts
 from eventstore.store import Category, FenceStatus
-from factfold.watching.metrics import WatchMetrics, write_compared, write_verified
+from factfold.watching.metrics import CompareMetrics, VerifyMetrics, WatchMetrics
 from projections import ArchiveMetrics, RouterMetrics, ViewVerdict
 from projections.branching.router import BranchesStatus
 from projections.spark.archive.archiver import Appended
@@ -107,7 +107,8 @@ def verdict(*, equal):
 
 def test_the_result_of_a_verification_is_written_to_a_file(tmp_path):
     file, began = tmp_path / "verify.prom", time.time()
-    write_verified(str(file), "shop", {"details": verdict(equal=True), "risk": verdict(equal=False)}, seconds=2.5)
+    verdicts = {"details": verdict(equal=True), "risk": verdict(equal=False)}
+    VerifyMetrics().write(str(file), "shop", verdicts, seconds=2.5)
     found = in_file(file)
     assert found["factfold_verify_is_equal", "shop", "details"] == 1
     assert found["factfold_verify_is_equal", "shop", "risk"] == 0
@@ -120,7 +121,7 @@ def test_the_result_of_a_verification_is_written_to_a_file(tmp_path):
 def test_the_result_of_a_comparison_is_written_to_a_file(tmp_path):
     file = tmp_path / "compare.prom"
     differs = TableComparison("public.items", "shop.items", ("id",), missing=(("1",),), differing=(("2",), ("3",)))
-    write_compared(str(file), [differs, TableComparison("public.unread", "", ("id",))])
+    CompareMetrics().write(str(file), [differs, TableComparison("public.unread", "", ("id",))])
     found = in_file(file)
     assert found["factfold_compare_is_equal", "shop.items", "public.items"] == 0
     assert found["factfold_compare_differing_keys", "shop.items", "public.items"] == 3

@@ -268,9 +268,9 @@ def compare(
                 )  # fmt: skip
     _require_compared(comparisons, groups)
     if metrics_file is not None:
-        from factfold.watching.metrics import write_compared  # needs the extra metrics
+        from factfold.watching.metrics import CompareMetrics  # needs the extra metrics
 
-        write_compared(str(metrics_file), comparisons)
+        CompareMetrics().write(str(metrics_file), comparisons)
     out.each((as_plain(one, show=show) for one in comparisons), lines_of(comparisons, show=show))
     answer(all(one.equal for one in comparisons))
 

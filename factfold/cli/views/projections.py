@@ -309,9 +309,9 @@ def verify(group: Group, place: Place, out: Out, metrics_file: MetricsFile = Non
         began = time.perf_counter()
         verdicts = without_personal(projections.verify(environment, definition), environment, definition)
     if metrics_file is not None:
-        from factfold.watching.metrics import write_verified  # needs the extra metrics
+        from factfold.watching.metrics import VerifyMetrics  # needs the extra metrics
 
-        write_verified(str(metrics_file), definition.name, verdicts, seconds=time.perf_counter() - began)
+        VerifyMetrics().write(str(metrics_file), definition.name, verdicts, seconds=time.perf_counter() - began)
     out.show(as_plain(verdicts), _verdict_lines(verdicts), indent=2)
     answer(all(verdict.equal for verdict in verdicts.values()))
 
