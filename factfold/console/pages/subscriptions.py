@@ -189,17 +189,17 @@ class SubscriptionState:
 def read_subscriptions(clients: Clients) -> tuple[SubscriptionState, ...]:
     """Return every declared subscription."""
     declared = clients.definitions.subscriptions
-    states = _of_kafka(clients, declared) if clients.places.kafka else _of_store(clients, declared)
+    if clients.places.kafka:
+        states = _of_kafka(clients, declared)
+    else:
+        states = tuple(_in_store(clients, target, one) for target, one in declared.items())
     for one in states:
         clients.trends.note(f"subscription {one.group}", None if one.lag is None else one.lag.seconds)
         clients.trends.note(f"subscription {one.group} waiting", None if one.lag is None else float(one.lag.records))
     return states
 
 
-Declared = Mapping[str, "Subscription[..., Any]"]
-
-
-def _of_kafka(clients: Clients, declared: Declared) -> tuple[SubscriptionState, ...]:
+def _of_kafka(clients: Clients, declared: Mapping[str, Subscription[..., Any]]) -> tuple[SubscriptionState, ...]:
     existing = set(clients.offsets.names())
     chosen = {target: one.chosen(existing) for target, one in declared.items()}
     asked: dict[str, list[str]] = {}
@@ -239,10 +239,6 @@ def _state(
         group=one.group, name=one.name, target=target, guarantee=one.guarantee, topics=tuple(topics), reads=one.reads,
         shared=one.share, lag=None if problem else lag, problem=problem,
     )  # fmt: skip
-
-
-def _of_store(clients: Clients, declared: Declared) -> tuple[SubscriptionState, ...]:
-    return tuple(_in_store(clients, target, one) for target, one in declared.items())
 
 
 def _in_store(clients: Clients, target: str, one: Subscription[..., Any]) -> SubscriptionState:
