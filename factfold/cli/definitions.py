@@ -138,7 +138,8 @@ def _loaded(
     definition = getattr(loaded, name, None) if name else None
     if definition is not None and is_meant(definition):
         return definition
-    problem = f"{spec!r} is no {what}"
+    other = "" if isinstance(definition, type) else f"a {type(definition).__name__} and is "
+    problem = f"{spec!r} is {other}no {what}"
     if definition is None:
         problem = f"module {module} has no {what} {name!r}" if name else f"{spec!r} names a module and no {what} in it"
     known = sorted(key for key, value in vars(loaded).items() if offered and offered(value) and key[:1] != "_")

@@ -143,10 +143,11 @@ def launch(how: Launch) -> RecordedProcess:
             start_new_session=True,
             **dropped_to(how.account),
         )
+    pid = int(started.stdout)
     try:
-        return RecordedProcess.of(int(started.stdout))
-    except psutil.NoSuchProcess:
-        raise _unusable(program, f"it ended at once, see {how.log}") from None
+        return RecordedProcess.of(pid)
+    except psutil.NoSuchProcess:  # it ended at once: the wait for its answer says so, with the end of its log
+        return RecordedProcess(pid, started=-1.0)
 
 
 def run_tool(command: Sequence[str | Path], failed: str, *, remedy: str, place: Path, **how: Any) -> None:
