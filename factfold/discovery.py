@@ -64,6 +64,11 @@ class Discovery:
         """Return the definitions of some kinds."""
         return tuple(one for one in self.definitions if one.kind in kinds)
 
+    def require_complete(self) -> None:
+        """Raise DeclarationError for a module that cannot be imported."""
+        for module, cause in self.failures.items():
+            raise DeclarationError(f"module {module} cannot be imported: {cause}", remedy="correct it")
+
     def group(self, name: str) -> tuple[str, ProjectionGroup] | None:
         """Return the target and the definition of a projection group, None for one that is not declared here."""
         return next(((target, one) for target, one in self.groups.items() if one.name == name), None)

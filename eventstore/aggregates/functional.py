@@ -150,12 +150,9 @@ def decider(
 
 
 def _events_of(evolve: Callable[..., object], names: Mapping[str, Any], category: str) -> Sequence[type]:
-    annotations = list(inspect.signature(evolve).parameters)
-    hint = (
-        hints_of(evolve, names, f"evolve of {category}", place=category).get(annotations[1])
-        if len(annotations) > 1
-        else None
-    )
+    annotations, hint = list(inspect.signature(evolve).parameters), None
+    if len(annotations) > 1:
+        hint = hints_of(evolve, names, f"evolve of {category}", place=category).get(annotations[1])
     events = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     if all(is_event_class(event) for event in events):
         return events

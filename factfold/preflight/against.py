@@ -142,8 +142,7 @@ def write_states(targets: Sequence[str], most: Mapping[str, int], output: Path, 
     """
     definitions = find_definitions(targets)
     kinds = {kind.category: kind for kind in definitions.aggregates.values()}
-    for module, cause in definitions.failures.items():
-        raise DeclarationError(f"module {module} cannot be imported: {cause}", remedy="correct it")
+    definitions.require_complete()
     for name in sorted({target.partition(":")[0] for target in targets} | {kind.__module__ for kind in kinds.values()}):
         file = getattr(sys.modules[name], "__file__", None)
         if within and file and not Path(file).resolve().is_relative_to(within.resolve()):

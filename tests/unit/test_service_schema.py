@@ -277,6 +277,17 @@ def test_what_cannot_be_described_is_refused(target: str, cause: str) -> None:
     assert refused.value.remedy
 
 
+def test_a_package_with_a_module_that_cannot_be_imported_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "halfshop").mkdir()
+    (tmp_path / "halfshop" / "__init__.py").touch()
+    (tmp_path / "halfshop" / "views.py").write_text("raise ValueError('boom')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(DeclarationError, match=r"module halfshop\.views cannot be imported: .*boom"):
+        run("halfshop")
+
+
 def test_two_events_of_one_name_are_refused() -> None:
     class Other(Aggregate, category="order"):
         @event

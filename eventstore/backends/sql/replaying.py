@@ -152,8 +152,10 @@ class Replay:
         inbox = _Again(self._engine, self._subscription.group) if self._subscription.signature.tx else None
         if inbox is not None and self._subscription.effectively_once:
             inbox.create_tables()
-        own = (HandlerThread("replay"), Event(), 0.0, ())
-        parts = Delivering(self._subscription, cast("Source[Any]", self._road), inbox, *own)
+        road = cast("Source[Any]", self._road)
+        parts = Delivering(
+            self._subscription, road, inbox, runner=HandlerThread("replay"), halt=Event(), patience=0.0, around=()
+        )
         return Attempt(parts, Calls(timeout=self._subscription.timeout, patience=0.0))
 
     def _deliver(self, attempt: Attempt, part: Sequence[StoreArrival], report: ReplayReport) -> None:

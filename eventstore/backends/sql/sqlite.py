@@ -240,9 +240,9 @@ class SqliteWays:
         except ValueError:  # aiosqlite's for one that is closed: a cancelled statement cost it, and was rolled back
             return True
 
-    def mark(self, tx: sa.Connection, driver: Any) -> _Savepoint | None:
+    def mark(self, tx: sa.Connection, driver: Any) -> Savepoint | None:
         """Mark an open transaction by a savepoint: one that stood alone would be a transaction itself."""
-        return _Savepoint(tx.connection.dbapi_connection) if self.is_open(tx, driver, lent=True) else None
+        return Savepoint(tx.connection.dbapi_connection) if self.is_open(tx, driver, lent=True) else None
 
     def sever(self, engine: sa.Engine, driver: Any) -> None:
         """Interrupt and close the connection; aiosqlite's is closed by the thread it has of its own."""
@@ -253,7 +253,7 @@ class SqliteWays:
             driver.close()
 
 
-class _Savepoint:
+class Savepoint:
     """A savepoint: SQLite releases it with the transaction, and knows no savepoint of that name afterwards."""
 
     def __init__(self, driver: Any) -> None:
@@ -262,12 +262,14 @@ class _Savepoint:
         self._set()
 
     def holds(self) -> bool:
+        """Say whether the transaction is the one that was marked; StoreUnavailable."""
         if self.missing():
             return False
         self._set()
         return True
 
     def missing(self) -> bool:
+        """Say, of a transaction that may have failed, whether the mark is missing; raises nothing."""
         if not self._stands:
             return False
         try:

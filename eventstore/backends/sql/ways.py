@@ -19,7 +19,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from eventstore.backends.sql.dialect import blaming_no_record, unavailable
-from eventstore.backends.sql.sqlite import SqliteWays, _Savepoint
+from eventstore.backends.sql.sqlite import Savepoint, SqliteWays
 from eventstore.errors import DeclarationError, SubscriptionError, UnsupportedBackend
 from eventstore.shown_urls import shown_url
 
@@ -112,9 +112,9 @@ class PostgresWays:
             )
         return bool(status != _PQ_IDLE)
 
-    def mark(self, tx: Connection, driver: Any) -> _Setting:
+    def mark(self, tx: Connection, driver: Any) -> Setting:
         """Mark the transaction by a setting, which opens it."""
-        return _Setting(tx)
+        return Setting(tx)
 
     def sever(self, engine: Engine, driver: Any) -> None:
         """Shut down the socket, from any thread: while libpq waits on it as well as while Python code runs."""
@@ -127,7 +127,7 @@ def _given(group: str, topic: str, ids: Sequence[str]) -> dict[str, Any]:
     return {"group": group, "topic": topic, "ids": f"{{{','.join(ids)}}}"}
 
 
-class _Setting:
+class Setting:
     """The application's name, set for this transaction alone.
 
     PostgreSQL reports each change of it to its client, and so its return to what it was: to look costs no round trip.
@@ -148,19 +148,21 @@ class _Setting:
         self._is_reported = self._name != before
 
     def holds(self) -> bool:
+        """Say whether the transaction is the one that was marked; StoreUnavailable."""
         if not self.missing():
             return True
         with blaming_no_record(self._tx.engine):
             return bool(self._tx.exec_driver_sql("select transaction_timestamp()").scalar() == self._since)
 
     def missing(self) -> bool:
+        """Say, of a transaction that may have failed, whether the mark is missing; raises nothing."""
         return not self._is_reported or self._reported() != self._name
 
     def _reported(self) -> bytes:
         return bytes(self._pgconn.parameter_status(b"application_name") or b"")
 
 
-Mark: TypeAlias = "_Setting | _Savepoint"
+Mark: TypeAlias = Setting | Savepoint
 """A mark of a transaction, which is lost with its end."""
 
 Ways: TypeAlias = PostgresWays | SqliteWays

@@ -176,6 +176,7 @@ def asyncapi(
 
 def _service(targets: list[str], own: Mapping[str, Any]) -> on_demand.Service:
     found = find_definitions(targets)
+    found.require_complete()
     return on_demand.Service(
         aggregates=list(found.aggregates.values()),
         subscriptions=list(found.subscriptions.values()),
