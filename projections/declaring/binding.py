@@ -76,18 +76,6 @@ def _require_current(view: str, tables: Mapping[str, Input], by: Columns) -> Non
             )
 
 
-def require_all_reached(view: View) -> None:
-    """Require a reference to each table of a view except its root; InvalidDefinition."""
-    reached = {view.root}
-    for _ in view.references:
-        reached |= {r.target for r in view.references if r.source in reached}
-    if missing := [table for table in view.tables if table not in reached]:
-        raise InvalidDefinition(
-            f"no reference of view {view.name!r} reaches table {missing[0]!r}",
-            remedy=f"join it by its whole key, {', '.join(view.tables[missing[0]].key)}, or leave the parameter out",
-        )
-
-
 def check(view: View) -> None:
     """Check the columns of a view whose tables are all known; InvalidDefinition."""
     for reference in view.references:

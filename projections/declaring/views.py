@@ -34,14 +34,11 @@ class Reference:
         return f"{self.source}.{'+'.join(self.columns)} → {self.target}"
 
 
-class InferredReferences:
-    """The references of a view, set once Spark has planned it, in every copy of the view."""
+class Planned:
+    """The references of a view, or its stages, set once Spark has planned it, in every copy of the view.
 
-    references: tuple[Reference, ...] | None = None
-
-
-class Planned(InferredReferences):
-    """The stages of a view, set once Spark has planned it, in every copy of the view; the last is the view itself."""
+    The last stage is the view itself.
+    """
 
     def __init__(self, references: tuple[Reference, ...] | None = None) -> None:
         """With the references as far as they are known."""
@@ -89,7 +86,7 @@ class View:
     name: str
     key: tuple[str, ...]
     tables: Mapping[str, Input]
-    declared: tuple[Reference, ...] | InferredReferences
+    declared: tuple[Reference, ...] | Planned
     function: Callable[..., Any]
     by: tuple[str, ...] = ()
     topic: ViewTopic | None = None
@@ -122,7 +119,7 @@ class View:
 
         Raises InvalidDefinition if Spark has not planned the view yet.
         """
-        result = self.declared.references if isinstance(self.declared, InferredReferences) else self.declared
+        result = self.declared.references if isinstance(self.declared, Planned) else self.declared
         if result is None:
             raise InvalidDefinition(
                 f"the references of view {self.name!r} are not known before Spark has planned it",
@@ -133,7 +130,7 @@ class View:
     @property
     def references_are_known(self) -> bool:
         """Whether they are noted, or Spark has planned the view in this process."""
-        return not isinstance(self.declared, InferredReferences) or self.declared.references is not None
+        return not isinstance(self.declared, Planned) or self.declared.references is not None
 
     @property
     def root(self) -> str:
@@ -273,7 +270,7 @@ def _noted_stage(view: View, stage: View) -> dict[str, Any]:
 def with_noted(view: View, noted: Mapping[str, Sequence[Any]]) -> View:
     """The view with the references or stages that a build has noted of it, if this process does not know them."""
     known = noted.get(view.name)
-    if known is None or view.stages != (view,) or not isinstance(view.declared, InferredReferences):
+    if known is None or view.stages != (view,) or not isinstance(view.declared, Planned):
         return view.stages[-1]
     if known and isinstance(known[0], Mapping):
         stages: dict[str, Input] = dict(view.tables)

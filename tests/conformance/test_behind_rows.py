@@ -13,7 +13,7 @@ from factfold.cli.entry import application
 from projections import ProjectionGroup, Table, sql_view, view
 from projections.declaring.columns import ColumnType
 from projections.declaring.group import ERASURES
-from projections.declaring.views import InferredReferences, noted_references, with_noted
+from projections.declaring.views import Planned, noted_references, with_noted
 from projections.errors import InvalidDefinition
 from projections.stores.behind_rows import rows_behind, view_rows
 from tests.conformance.ticket_batches import COLUMNS, GROUP, one_ticket
@@ -68,7 +68,7 @@ def test_a_key_without_a_row_has_nothing_behind_it(store, filled):
 def test_references_that_were_inferred_are_those_that_the_build_noted(store, filled):
     (declared,) = GROUP.views
     unknown = view(key="ticket_id", tables=declared.tables)(declared.function)
-    assert isinstance(unknown.declared, InferredReferences)
+    assert isinstance(unknown.declared, Planned)
     assert with_noted(unknown, noted_references([declared])).references == declared.references
     group = ProjectionGroup("tickets", [unknown])
     with pytest.raises(InvalidDefinition, match="not known before Spark has planned it"):

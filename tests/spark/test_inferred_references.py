@@ -58,7 +58,7 @@ def test_sql_shows_the_foreign_key_in_any_form(small, form):
 
 FURTHER = {
     "one of two foreign keys": (
-        "SELECT o.id FROM orders o LEFT JOIN customers c ON c.id IN (o.customer_id, o.seller_id) AND false",
+        "SELECT o.id FROM orders o LEFT JOIN customers c ON c.id IN (o.customer_id, o.seller_id)",
         ["orders.customer_id → customers", "orders.seller_id → customers"]),
     "this or that one": (
         "SELECT o.id FROM orders o LEFT ANTI JOIN customers c ON o.customer_id = c.id AND c.region_id = 1"
@@ -81,7 +81,7 @@ FURTHER = {
     "tables of one key, the farther one first": (
         "SELECT o.id FROM orders o JOIN (SELECT p.id FROM customers c JOIN profiles p ON c.id = p.id) x"
         " ON o.customer_id = x.id",
-        ["orders.customer_id → profiles", "profiles.id → customers"]),
+        ["customers.id → profiles", "orders.customer_id → customers"]),
 }  # fmt: skip
 
 
@@ -138,6 +138,6 @@ def test_a_table_that_no_join_reaches_is_refused(small):
     def alone(orders, customers):
         return orders.select("id")
 
-    with pytest.raises(InvalidDefinition, match="no reference of view 'alone' reaches table 'customers'") as caught:
+    with pytest.raises(InvalidDefinition, match="'customers', which it does not read") as caught:
         references_of(small, alone)
     assert "leave the parameter out" in caught.value.remedy

@@ -363,7 +363,7 @@ def test_a_key_that_is_cast_is_refused(small, by):
 
 
 def test_an_operator_that_looks_at_other_rows_is_found_in_a_subquery_too(small):
-    assert "an aggregate" in refused(small, lambda people: people.where("id = (SELECT max(id) FROM range(3))"))
+    assert "rows of no table" in refused(small, lambda people: people.where("id = (SELECT max(id) FROM range(3))"))
     assert "an offset" in refused(small, lambda people: people.offset(1), by="born")
     assert "id" in planned_alone(small, lambda people: people.offset(1))  # in the order of the key
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from projections.declaring.columns import SCOPE
 from projections.declaring.naming import is_column
-from projections.declaring.views import InferredReferences, Input, View
+from projections.declaring.views import Input, View
 from projections.planning.plans import Node
 from projections.planning.rows import Untraceable
 from projections.spark.views import catalyst
@@ -68,7 +68,7 @@ class Stages:
         if block.scope is not None or len(block.inputs) > 1 or not all(a.id in block.direct for a in by):
             block = self.stage(block, None if needed is None else [*needed, *by])
         (name,) = block.inputs
-        return replace(block, parts={name: tuple(block.direct[a.id] for a in by)})
+        return replace(block, parts={name: tuple(block.direct[a.id][1] for a in by)})
 
     def sharing(self, block: Block) -> Block:
         """A block whose rows have the value that all rows share."""
@@ -77,11 +77,9 @@ class Stages:
         block, (shared,) = with_values(block, [catalyst.shared_value(self._spark)])
         return replace(block, all_rows=shared)
 
-    def settled(self, block: Block, referring: Sequence[Node] = ()) -> Block:
-        """The block itself if it has joins alone, and ``referring`` are columns of its inputs; or a stage of it."""
-        if block.scope is None and all(a.id in block.direct for a in referring):
-            return block
-        return self.stage(block)
+    def settled(self, block: Block) -> Block:
+        """The block itself if it has joins alone, or a stage of it."""
+        return block if block.scope is None else self.stage(block)
 
     def stage(self, block: Block, needed: Sequence[Node] | None = None) -> Block:
         """Close a block, and read the stage that it is: its key, its scope and what is ``needed`` of its columns."""
@@ -115,7 +113,7 @@ class Stages:
         prefix = SCOPE if is_last else ""
         by = tuple(self.column(attribute, columns, prefix) for attribute in scope)
         function = StageFunction(block, list(columns.items()), f"{name} of {self._view}")
-        declared = () if by else InferredReferences()
+        declared = () if by else block.references
         stage = View(name, names, block.inputs, declared, function, by=by, within=block.within)
         self.closed.append(replace(stage, by_table=block.parts) if by else stage)
         return key

@@ -2,30 +2,39 @@
 
 Spark's optimizer writes a query without subqueries, with its filters near the tables and its joins by what they
 compare. That plan is cut below each operator that brings rows together. Joins along references stay whole. Every stage
-is a view of one of two kinds: rows of a root, or rows of one partition at a time. Each is then checked as any view is.
+is a view of one of two kinds: rows of a root, or rows of one partition at a time. The second are then checked as any
+view of partitions is. A query of one stage along its own tables is left as it is written: only its references are read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
-from projections.declaring.views import Input, View
+from projections.declaring.views import Input, Reference, View
+from projections.errors import InvalidDefinition
+from projections.planning.expressions import conditions
+from projections.planning.planner import plan as walk
 from projections.planning.plans import CONSTANT, SAME_ROWS, Node, attribute_of, role
 from projections.planning.rows import Untraceable
 from projections.spark.views import catalyst
 from projections.spark.views.blocks import (
+    BOTH,
     LEFT_ALONE,
     Block,
     Join,
     Make,
+    Pair,
     Relations,
     Scalars,
     compared,
     first_of,
+    is_ordered,
     is_reached,
+    links,
     may_order,
     missing,
     renamed,
@@ -40,35 +49,53 @@ if TYPE_CHECKING:
 # The optimizer adds some below an operator that says the same.
 _SKIPPED: Final = (*SAME_ROWS, "WindowGroupLimit", "LocalLimit")
 _BOUNDS: Final = ("GlobalLimit", "LocalLimit", "Offset")
-_JOINS: Final = ("INNER", "CROSS", "LEFT OUTER", "RIGHT OUTER", "FULL OUTER", *LEFT_ALONE)
+_JOINS: Final = (*BOTH, "LEFT OUTER", "RIGHT OUTER", "FULL OUTER", *LEFT_ALONE)
 
 
-def cut(
-    spark: SparkSession, view: View, inputs: Mapping[str, Input], plan: Node, names: Sequence[str]
-) -> tuple[View, ...]:
-    """The stages of a view, each after those that it reads; the last is the view itself, with columns of these names.
+class Cutting:
+    """A view's plan, cut into stages. ``inputs`` are its tables and views as declared, ``names`` those of its columns.
 
-    ``inputs`` are its tables and views as they were declared. Untraceable for an operator of which no stage is made.
+    Raises Untraceable for an operator of which no stage is made.
     """
-    return _Cutting(spark, view, inputs, plan, names).stages()
 
-
-class _Cutting:
     def __init__(
-        self, spark: SparkSession, view: View, inputs: Mapping[str, Input], plan: Node, names: Sequence[str]
+        self,
+        spark: SparkSession,
+        view: View,
+        inputs: Mapping[str, Input],
+        plan: Node,
+        names: Sequence[str],
+        *,
+        promised: bool = False,
     ) -> None:
-        self._spark = spark
+        """With ``promised``, a row of the root is there once, which each batch checks."""
+        self._spark, self._promised = spark, promised
         self._view, self._inputs, self._plan = view, inputs, plan
         self._final = list(zip(map(usable, names), plan.output, strict=True))
         if len({name.lower() for name, _ in self._final}) < len(self._final):
             raise Untraceable("a column name twice", "give each column a name of its own")
         self._stages = Stages(spark, view.name, plan, inputs)
-        self._read: set[str] = set()  # the parameters that are
+        self._read: dict[str, str] = {}  # what reads parameters, by its name in a stage
+
+    def references(self) -> tuple[Reference, ...] | None:
+        """The foreign keys along which the rows of the view's root reach all others; None if they need stages."""
+        block, view = self._block(self._plan), self._view
+        if block.scope is not None or self._stages.closed or {*self._read.values()} != {*view.tables}:
+            return None
+        pairs = zip(map(dict(self._final).get, view.key), block.root_key, strict=True)
+        if self._read[block.root_key[0][0]] != view.root or not all(a and block.is_column(a, own) for a, own in pairs):
+            return None
+        renamed = (replace(r, source=self._read[r.source], target=self._read[r.target]) for r in block.references)
+        own = [r for r in renamed if r != Reference(r.source, view.table(r.target).key, r.source)]
+        with suppress(InvalidDefinition):  # they form a cycle: rows of the same table, which a stage takes as two
+            return walk(replace(view, declared=tuple(dict.fromkeys(own)))).view.references
+        return None
 
     def stages(self) -> tuple[View, ...]:
+        """The stages, each after those that it reads; the last is the view itself."""
         self._stages.close(self._block(self._plan), dict(self._final), self._view.name)
         *before, last = self._stages.closed
-        unread = [name for name in self._inputs if name not in self._read]
+        unread = [name for name in self._inputs if name not in self._read.values()]
         if unread and self._view.key:  # a function: what a query names may follow from nothing in it
             raise Untraceable(f"the parameter {unread[0]!r}, which it does not read", "leave the parameter out")
         view = self._view
@@ -113,9 +140,9 @@ class _Cutting:
                 return Block(lambda spark, relations: node.jvm, node.output, {})
             raise Untraceable(f"{node.kind}, rows that no parameter of it has", "declare them as a table")
         place = self._stages.free(f"{name}_{number}" for number in count(2)) if name in self._read else name
-        self._read.add(name)
+        self._read[place] = name
         table = self._view.table(name)
-        if table.holds_versions:
+        if table.holds_versions and not self._promised:
             raise Untraceable(
                 "a join with the versions of a table that is not by their key and time",
                 f"join them by join_versions(stream, {name}, on='the foreign key'), to rows of the stream alone",
@@ -124,7 +151,8 @@ class _Cutting:
         if not set(table.key) <= set(columns):
             raise Untraceable(f"rows of {name!r} without their key", f"select {', '.join(table.key)}")
         key = tuple(columns[column] for column in table.key)
-        return self._stages.read(place, self._inputs[name], columns.items(), key)
+        rows = self._stages.read(place, self._inputs[name], columns.items(), key)
+        return replace(rows, root_key=((place, "_valid.key"),)) if table.holds_versions else rows
 
     def _projected(self, node: Node) -> Block:
         return self._selected(node, *self._with_scalars(node))
@@ -145,12 +173,16 @@ class _Cutting:
             named = [subqueries.filled(spark, one, plan) for one in selected]
             return catalyst.projection(spark, [*named, *(a.jvm for a in kept)], plan)
 
-        named = {one.id: one.bare for one in (*listed, *kept)}
+        named = {one.id: one.bare for one in listed if one.kind == "Alias"}
         direct = {id: below.direct[a.id] for id, a in named.items() if a.is_attribute and a.id in below.direct}
+        computed = {**below.computed, **{id: one for id, one in named.items() if id not in direct}}
         output = (*node.output, *kept)
         firsts = renamed(listed, node.output, below.first.values(), below.first)
         known = dict(zip(below.first, firsts, strict=True))
-        return replace(below, make=make, output=output, key=key, scope=scope, direct=direct, first=known)
+        return replace(
+            below, make=make, output=output, key=key, scope=scope, direct={**below.direct, **direct}, computed=computed,
+            first=known,
+        )  # fmt: skip
 
     def _filtered(self, node: Node) -> Block:
         below, subqueries = self._with_scalars(node)
@@ -159,13 +191,14 @@ class _Cutting:
             plan = below.make(spark, relations)
             return catalyst.filtering(spark, subqueries.filled(spark, node.one("condition").jvm, plan), plan)
 
-        return replace(below, make=make)
+        looked_at = (a for part in conditions(node) if part.kind == "IsNotNull" for a in part.children)
+        return replace(below, make=make, filled=below.filled.union(a.id for a in looked_at if a.is_attribute))
 
     # ---- rows brought together
 
     def _joined(self, node: Node) -> Block:
         left, right = (self._block(node.one(side)) for side in ("left", "right"))
-        join = compared(self._spark, node, left, right)
+        join = replace(compared(self._spark, node, left, right), promised=self._promised)
         if not left.inputs or not right.inputs:
             return self._with_values(join)
         return self._answered(join) if node.how == "EXISTENCE" else self._met(join)
@@ -193,11 +226,10 @@ class _Cutting:
         if join.how in LEFT_ALONE and not is_reached(join.right, join.theirs) and not join.alike and not join.others:
             join = replace(join, right=self._existing(join.right, join.theirs))
         join = self._with_one_row(join)
-        if root := _root(join):
-            ours, theirs = join.referring
-            left = self._stages.settled(join.left, ours if root == "left" else ())
-            right = self._stages.settled(join.right, theirs if root == "right" else ())
-            return self._rooted(replace(join, left=left, right=right), left if root == "left" else right)
+        if join.how in (*BOTH, "LEFT OUTER", *LEFT_ALONE) and (ways := join.ways(left=True)):
+            return self._rooted(join, ways, left=True)
+        if join.how in (*BOTH, "RIGHT OUTER") and (ways := join.ways(left=False)):
+            return self._rooted(join, ways, left=False)
         return self._paired(join)
 
     def _with_values(self, join: Join) -> Block:
@@ -208,6 +240,8 @@ class _Cutting:
             raise Untraceable("a join that keeps rows of no table", "keep the rows of the tables, and join the others")
         if join.how in LEFT_ALONE:
             return replace(rows, make=join.make())
+        if self._promised and rows.scope is None:
+            return replace(rows, make=join.make(), output=(*join.output, *missing(rows.key, join.output)))
         below = self._row_by_row(rows)
         join = replace(join, left=below, right=values) if rows is join.left else replace(join, left=values, right=below)
         output = (*join.output, *missing((*below.key, *values.key), join.output))
@@ -224,10 +258,22 @@ class _Cutting:
             return join
         return replace(join, left=left, right=right, equal=((left.shared, right.shared), *join.equal))
 
-    def _rooted(self, join: Join, root: Block) -> Block:
-        inputs = {name: table for one in (root, join.left, join.right) for name, table in one.inputs.items()}
-        direct = {**join.left.direct, **join.right.direct}
-        return Block(join.make(), (*join.output, *missing(root.key, join.output)), inputs, root.key, direct=direct)
+    def _rooted(self, join: Join, ways: Sequence[Sequence[Pair]], *, left: bool) -> Block:
+        """A join of which a row of one side names all rows of the other one."""
+        root, other = map(self._stages.settled, (join.left, join.right) if left else (join.right, join.left))
+        found = links(root, other, ways)
+        if found is None:  # the key is computed
+            root = self._stages.stage(root)
+            found = links(root, other, ways)
+        if found is None:
+            raise Untraceable("a join along no reference", "compare a foreign key with the whole key that it points to")
+        join = replace(join, left=root, right=other) if left else replace(join, left=other, right=root)
+        return Block(
+            join.make(), (*join.output, *missing(root.key, join.output)), {**root.inputs, **other.inputs}, root.key,
+            direct={**root.direct, **other.direct}, computed={**root.computed, **other.computed}, same=join.same,
+            references=(*root.references, *found, *other.references), root_key=root.root_key, present=root.present,
+            filled=root.filled,
+        )  # fmt: skip
 
     def _paired(self, join: Join) -> Block:
         """A join of several rows with several: of one partition of both sides at a time, by what it compares."""
@@ -253,7 +299,7 @@ class _Cutting:
             scope = rows.scope or ()
             first = {left.parts_of(a) | right.parts_of(b): one for one, (a, b) in zip(scope, pairs, strict=True)}
             first |= {frozenset({a.id, b.id}): one for one, (a, b) in zip(scope, pairs, strict=True)}
-            is_one = joins and left.present and right.present and _are_one(join)
+            is_one = joins and left.present and right.present and join.is_of_ones
             return replace(rows, single=is_one, present=is_one, first=first)
         scope = tuple(b if join.how == "RIGHT OUTER" else a for a, b in pairs)
         output = (*join.output, *missing((*key, *scope), join.output))
@@ -274,10 +320,10 @@ class _Cutting:
         by = node.all("groupingExpressions")
         if not all(one.is_attribute for one in by):
             raise Untraceable("a group by an expression", "select it in a subquery, and group by its name")
-        different = self._stages.different(by)
-        below = self._stages.within(
-            self._block(node.children[0]), different, needed=(*by, *node.all("aggregateExpressions"))
-        )
+        different, rows = self._stages.different(by), self._block(node.children[0])
+        if rows.scope is None and rows.inputs and {a.id for a in rows.key} <= {a.id for a in by}:
+            return self._row_groups(node, rows)
+        below = self._stages.within(rows, different, needed=(*by, *node.all("aggregateExpressions")))
         returned = renamed(node.all("aggregateExpressions"), node.output, different)
         further = missing(returned, node.output)
 
@@ -286,6 +332,18 @@ class _Cutting:
             return catalyst.aggregation(spark, node.jvm, [a.jvm for a in further], rows)
 
         return self._groups(make, (*node.output, *further), below, returned)
+
+    def _row_groups(self, node: Node, below: Block) -> Block:
+        """Groups of one row each: the key of the rows is among what they are grouped by."""
+        listed = node.all("aggregateExpressions")
+        key = renamed(listed, node.output, below.key)
+        further = missing(key, node.output)
+
+        def make(spark: SparkSession, relations: Relations) -> Any:
+            return catalyst.aggregation(spark, node.jvm, [a.jvm for a in further], below.make(spark, relations))
+
+        computed = {**below.computed, **{one.id: one.bare for one in listed if one.kind == "Alias"}}
+        return replace(below, make=make, output=(*node.output, *further), key=key, computed=computed, first={})
 
     def _groups(self, make: Make, output: Sequence[Node], below: Block, by: Sequence[Node]) -> Block:
         """A row for each group of a partition's rows; what it is grouped by has the columns of the partition."""
@@ -323,7 +381,7 @@ class _Cutting:
             rows = rows.children[0]
         if rows.kind != "Sort":
             rows, selected = top, []
-            if _is_ordered(top):
+            if is_ordered(top):
                 raise Untraceable("a limit of rows that a subquery orders", "write ORDER BY where LIMIT is")
         order = rows.all("order") if rows.kind == "Sort" else ()
         below = self._stages.within(self._block(rows), ())
@@ -424,29 +482,10 @@ class _Cutting:
             return plan
 
         inputs = {**rows.inputs, **{n: t for _, stage in stages for n, t in stage.inputs.items()}}
-        joined = replace(rows, make=make, inputs=inputs, direct={})
+        found_by = [links(rows, stage, [[(rows.shared, stage.shared)]]) or () for stage in looked_up]
+        references = (*rows.references, *(reference for some in found_by for reference in some))
+        joined = replace(rows, make=make, inputs=inputs, references=references)
         return joined, Scalars({one.id: stage.output[0].id for one, stage in stages})
-
-
-def _root(join: Join) -> str | None:
-    """The side of which a joined row has one row."""
-    if join.how in ("INNER", "CROSS", "LEFT OUTER", *LEFT_ALONE) and join.leads_right:
-        return "left"
-    if join.how in ("INNER", "CROSS", "RIGHT OUTER") and is_reached(join.left, join.ours):
-        return "right"
-    return None
-
-
-def _are_one(join: Join) -> bool:
-    """Whether a row meets one row of the other side at most, and the other way round."""
-    return is_reached(join.left, [a for a, _ in join.pairs]) and is_reached(join.right, [b for _, b in join.pairs])
-
-
-def _is_ordered(node: Node) -> bool:
-    """Whether rows come in an order that what selects them does not say."""
-    while node.kind in ("Project", "Filter", "SubqueryAlias"):
-        node = node.children[0]
-    return node.kind == "Sort"
 
 
 def _require_no_other_subquery(node: Node) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import structlog
@@ -13,15 +13,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructField, StructType
 
 from projections.declaring.any_table import AnyTable, require_flat
-from projections.declaring.binding import check, may_not_match, require_all_reached
+from projections.declaring.binding import check, may_not_match
 from projections.declaring.columns import SCOPE, ColumnType, hidden
 from projections.declaring.group import ProjectionGroup, as_table
 from projections.declaring.naming import checked_columns
 from projections.declaring.timing.promises import require_row_time
-from projections.declaring.views import InferredReferences, Planned, View, view_behind
+from projections.declaring.views import Planned, Reference, View, view_behind
 from projections.errors import InvalidDefinition
 from projections.planning.expressions import require_no_null_answer
-from projections.planning.lineage import inferred, require_own_key, require_traced
 from projections.planning.nearness import nearness
 from projections.planning.partitions import require_partitioned
 from projections.planning.personal import personal_columns as personal_in
@@ -33,31 +32,21 @@ from projections.planning.plans import (
     environmental,
     leaves,
     nondeterministic,
-    operators,
     plan_in_jvm,
     plan_of,
     role,
 )
-from projections.planning.rows import Rows, Untraceable, require_merged_sessions
+from projections.planning.rows import Untraceable, require_merged_sessions
 from projections.spark.failures import analysed
 from projections.spark.nesting import column_type
 from projections.spark.views.blocks import StageFunction
 from projections.spark.views.normal_form import normal_form
 from projections.spark.views.partials import handed, partials_of
-from projections.spark.views.stages import cut
+from projections.spark.views.stages import Cutting
 
 log = structlog.get_logger()
 
 
-# Operators that look beyond the rows a key references.
-_REFUSED = {
-    "Window": "a window over the whole table", "GlobalLimit": "a limit", "LocalLimit": "a limit", "Tail": "a limit",
-    "Offset": "an offset", "Sample": "a sample", "Aggregate": "an aggregate", "Deduplicate": "rows without duplicates",
-}  # fmt: skip
-_REACHED = (
-    "use by='…', which gives the view all rows of each group: by its key a row sees only the rows that its foreign "
-    "keys lead to. Any other query is a sql_view without further arguments"
-)
 _SAME = "a view must return the same for the same rows: let an event or a column carry such a value"
 
 
@@ -98,25 +87,22 @@ def _stages(
     """The view, or its stages if it has to be cut, with their plans; ``columns`` gets the columns of each."""
     if not isinstance(view.declared, Planned):
         return [_stage(spark, group, view, columns)]
-    refused: InvalidDefinition | None = None
     if view.declared.stages and view.declared.session is spark:
         return [_stage(spark, group, stage, columns) for stage in view.declared.stages]
     view.declared.stages = ()
     known = _resolved(group, view, columns)
     with analysed(known.name, known.place):
         result, plan = _analysed(spark, known)
-    if view.key == known.table(known.root).key:
-        try:
-            _require_sound_if_known(known)
-            columns[view.name] = _columns_of(known, result, plan)
-        except InvalidDefinition as error:
-            refused = error
-        else:
-            return [(known, plan)]
     try:
         _cut(spark, view, known, result, plan)
-    except InvalidDefinition as error:
-        raise refused or error from None
+    except InvalidDefinition:
+        if view.key == known.table(known.root).key:
+            _require_key(known, _types(known, result))  # which is the cause, then
+        raise
+    if not view.declared.stages:
+        _require_sound(known)
+        columns[view.name] = _columns_of(known, result, plan)
+        return [(known, plan)]
     try:
         return [_stage(spark, group, stage, columns) for stage in view.stages]
     except InvalidDefinition:
@@ -128,7 +114,7 @@ def _stage(
     spark: SparkSession, group: ProjectionGroup, view: View, columns: dict[str, dict[str, ColumnType]]
 ) -> tuple[View, Node]:
     known = _resolved(group, view, columns)
-    _require_sound_if_known(known)
+    _require_sound(known)
     with analysed(known.name, known.place):
         result, plan = _analysed(spark, known)
     columns[view.name] = _columns_of(known, result, plan)
@@ -140,12 +126,16 @@ def _resolved(group: ProjectionGroup, view: View, columns: Mapping[str, Mapping[
 
 
 def _cut(spark: SparkSession, view: View, known: View, result: DataFrame, first: Node) -> None:
-    """Set the stages of a query; InvalidDefinition."""
+    """Set the references of a query, or its stages; InvalidDefinition."""
     assert isinstance(view.declared, Planned)  # noqa: S101 - the caller looked
     with _untraceable_refused(known), analysed(known.name, known.place):
         require_no_null_answer(first)
         plan = plan_of(normal_form(spark, result))
-        *before, last = cut(spark, known, view.tables, plan, result.columns)
+        cutting = partial(Cutting, spark, known, view.tables, plan, result.columns)
+        if known.key == known.table(known.root).key and (found := _references(cutting)) is not None:
+            view.declared.references = found
+            return
+        *before, last = cutting().stages()
         if view.key and last.by:
             last = replace(last, key=view.key)  # proved for rows of one partition, and checked in each batch for all
         elif view.key and set(view.key) != set(last.key):
@@ -156,12 +146,19 @@ def _cut(spark: SparkSession, view: View, known: View, result: DataFrame, first:
     view.declared.stages, view.declared.session = (*before, last), spark
 
 
+def _references(cutting: Callable[..., Cutting]) -> tuple[Reference, ...] | None:
+    """The foreign keys of a view that is kept up to date as it is written; None of others."""
+    with suppress(Untraceable):
+        return cutting(promised=True).references()
+    return None
+
+
 def _analysed(spark: SparkSession, view: View) -> tuple[DataFrame, Node]:
     """The result of a view's function over no rows, and its plan; InvalidDefinition for what no view may do."""
     empty = {name: _no_rows(spark, _ddl(table.opened)) for name, table in _tables(view).items()}
     # New frames from the schemas: what Factfold does to rows before the function is no part of the function's plan.
     frames = zip(view.tables, handed(view, empty), strict=True)
-    given = [_no_rows(spark, _marked(frame.schema, name)) for name, frame in frames]
+    given = [_no_rows(spark, _marked(frame.schema, name, view.table(name))) for name, frame in frames]
     result = _required(view, view(*given))
     plan = analysed_plan(result)
     _refuse_moments(view, result, plan)
@@ -172,22 +169,16 @@ def _analysed(spark: SparkSession, view: View) -> tuple[DataFrame, Node]:
     return result, plan
 
 
-def _require_sound_if_known(view: View) -> None:
-    if view.references_are_known:
-        _require_sound(view)
-
-
 def _require_sound(view: View) -> None:
     check(view)
     walk(view)
 
 
 def _columns_of(view: View, result: DataFrame, plan: Node) -> dict[str, ColumnType]:
-    rows = None if view.by else _refuse_unreached(view, plan)
     schema = result.schema
     own = isinstance(view.function, StageFunction)
     checked_columns([n for n in schema.fieldNames() if not (own and n.startswith(SCOPE))], what="view column")
-    columns = {f.name: column_type(f.dataType, f"{view.name}.{f.name}") for f in schema.fields}
+    columns = _types(view, result)
     if len(columns) != len(schema.fields):
         raise InvalidDefinition(f"view {view.name!r} returns a column name twice", remedy="give each an alias")
     _require_key(view, columns)
@@ -197,14 +188,16 @@ def _columns_of(view: View, result: DataFrame, plan: Node) -> dict[str, ColumnTy
     if view.reach is not None:
         remedy = "name the timestamp of its rows: reach=Reach('2 hours', on='…')"
         require_row_time(view.name, "reaches from", view.reach.on, columns.get(view.reach.on), remedy=remedy)
-    with _untraceable_refused(view):
-        if rows is None:
+    if view.by:
+        with _untraceable_refused(view):
             is_proved = require_partitioned(view, plan)
-            # What a destroyed key had sealed was another value before the batch, and is not known any more.
-            view.near.known = nearness(view, plan) if is_proved and not view.may_be_personal else None
-        else:
-            require_own_key(view, plan, rows)
+        # What a destroyed key had sealed was another value before the batch, and is not known any more.
+        view.near.known = nearness(view, plan) if is_proved and not view.may_be_personal else None
     return columns | partials_of(view, result)
+
+
+def _types(view: View, result: DataFrame) -> dict[str, ColumnType]:
+    return {f.name: column_type(f.dataType, f"{view.name}.{f.name}") for f in result.schema.fields}
 
 
 @lru_cache(maxsize=256)
@@ -235,9 +228,12 @@ def _required(view: View, result: object) -> DataFrame:
     )
 
 
-def _marked(schema: StructType, name: str) -> StructType:
-    """The columns of a parameter, each of which says whose it is, wherever a plan takes it."""
-    return StructType([StructField(f.name, f.dataType, f.nullable, {**f.metadata, ROLE: name}) for f in schema.fields])
+def _marked(schema: StructType, name: str, table: AnyTable) -> StructType:
+    """The columns of a parameter, each of which says whose it is, wherever a plan takes it; no key is null."""
+    present = () if table.key_may_be_null or table.holds_versions else table.key
+    return StructType([
+        StructField(f.name, f.dataType, f.name not in present, {**f.metadata, ROLE: name}) for f in schema.fields
+    ])  # fmt: skip
 
 
 def _require_key(view: View, columns: Mapping[str, ColumnType]) -> None:
@@ -272,29 +268,6 @@ def _tables(view: View) -> dict[str, AnyTable]:
 
 def _ddl(columns: Mapping[str, ColumnType]) -> str:
     return ", ".join(f"`{name}` {column.ddl}" for name, column in columns.items())
-
-
-def _refuse_unreached(view: View, plan: Node) -> Rows:
-    """Look in its analysed plan for rows that a batch's slices lack: a change reaches a view by references alone."""
-    for operator in operators(plan):
-        if operator.kind in _REFUSED:
-            raise _refused(view, _REFUSED[operator.kind], _REACHED)
-    if not view.references_are_known:
-        return _traced_by_plan(view, plan)
-    with _untraceable_refused(view):
-        return require_traced(view, plan)
-
-
-def _traced_by_plan(view: View, plan: Node) -> Rows:
-    """The rows of a view by the references of its plan, which are the view's from then on."""
-    assert isinstance(view.declared, InferredReferences)  # noqa: S101 - the caller looked
-    resolved = replace(view, declared=inferred(view, plan))
-    _require_sound(resolved)
-    with _untraceable_refused(view):
-        rows = require_traced(resolved, plan)
-    require_all_reached(resolved)
-    view.declared.references = resolved.references
-    return rows
 
 
 def _refuse_moments(view: View, result: DataFrame, plan: Node) -> None:

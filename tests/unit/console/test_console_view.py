@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from types import SimpleNamespace
 
-from projections.declaring.views import InferredReferences, noted_references
+from projections.declaring.views import Planned, noted_references
 from projections.stores.sqlite import SqliteTableStore
 from tests.unit.console.conftest import Browser, cells
 from tests.unit.console.teashop import COLUMNS, SCRIPT, group, order_details
@@ -93,7 +93,7 @@ def test_a_command_runs_in_a_process_of_its_own_and_shows_its_output(browser):
 def test_inferred_references_are_those_that_the_build_noted(shop, browser):
     definitions = browser.sources.definitions
     (target,) = definitions.groups
-    unknown = replace(order_details, declared=InferredReferences())
+    unknown = replace(order_details, declared=Planned())
     definitions.groups[target] = replace(group, views=[unknown])
     assert "a rebuild notes them" in browser.page(VIEW).css_first("#declared").text()
     store = SqliteTableStore(shop)
