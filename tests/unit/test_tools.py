@@ -9,7 +9,7 @@ from decimal import Decimal
 import pytest
 
 from benchmarks import append_async
-from benchmarks.__main__ import main, programs, rows, table
+from benchmarks.__main__ import rows, table
 from benchmarks.flink_sql import BY_DUCKDB, DIALECT, Changelog, Refused, of_flink
 from docs.performance_chart import drawn, margin
 from tests.conformance.sql_suites import of_duckdb, texts
@@ -68,18 +68,6 @@ def test_a_claim_becomes_one_line_of_the_table():
 
 def test_a_claim_that_is_not_met_is_shown_as_such():
     assert rows([{"claims": [CLAIM | {"met": False}]}])[0][-1] == "NO"
-
-
-def test_only_modules_that_can_be_run_are_programs(tmp_path):
-    (tmp_path / "rate.py").write_text('if __name__ == "__main__":\n    print()\n')
-    (tmp_path / "machine.py").write_text("CORES = 2\n")
-    (tmp_path / "__main__.py").write_text('if __name__ == "__main__":\n    print()\n')
-    assert programs(tmp_path) == ["rate"]
-
-
-def test_an_unknown_program_is_refused_with_those_there_are(capsys):
-    assert main(["nonsense"]) == 2
-    assert "no program nonsense; there are: " in capsys.readouterr().err
 
 
 def test_a_claim_on_appends_of_tasks_counts_appends_not_tasks():

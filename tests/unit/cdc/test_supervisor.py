@@ -369,19 +369,6 @@ def test_a_line_is_never_longer_than_a_few_terminal_lines() -> None:
     assert len(short_message("x" * 5000)) == MAX_LINE
 
 
-def test_connect_s_heading_and_advertisement_are_left_out() -> None:
-    message = (
-        "Connector configuration is invalid and contains the following 1 error(s):\n"
-        'Error while validating connector config: FATAL: password authentication failed for user "x"\n'
-        "You can also find the above list of errors at the endpoint "
-        "`/connector-plugins/{connectorType}/config/validate`"
-    )
-
-    assert short_message(message) == (
-        'Error while validating connector config: FATAL: password authentication failed for user "x"'
-    )
-
-
 @each_row(
     ("said", "remedy"),
     [

@@ -29,7 +29,6 @@ from eventstore import (
 from eventstore.aggregates.dispatcher import logged, required
 from eventstore.backends.sql.source import StoreSource
 from eventstore.errors import DeclarationError, Refused, SubscriptionError
-from eventstore.snapshots import Snapshots
 from tests.errors import raises
 from tests.ledger import LEDGER, Payment, amounts
 from tests.unit.eventstore import handlers
@@ -302,18 +301,6 @@ async def test_while_a_lost_race_waits_other_tasks_work(opened, monkeypatch):
     assert slept == []
 
 
-async def test_snapshots_are_taken_and_loaded_from(opened, monkeypatch):
-    async with opened() as store:
-        dispatcher = AsyncDispatcher(store, snapshots=Snapshots(store.sync_store, every=2))
-        for _ in range(3):
-            await dispatcher.send("a", Counter.add, 1)
-        assert (await store.snapshot("counter-a")).version == 1
-        assert (await dispatcher.take_snapshot(Counter, "a")).version == 2
-        assert (await dispatcher.load(Counter, "a")).count == 3
-        with pytest.raises(DeclarationError, match="takes no aggregate snapshots"):
-            await AsyncDispatcher(store).take_snapshot(Counter, "a")
-
-
 def noting_later(name, into):
     async def middleware(command, send):
         into.append(f"{name} before {command.name}")
@@ -337,18 +324,6 @@ async def test_middleware_of_either_kind_stands_around_the_other(opened, one, tw
         seen.clear()
         assert isinstance(await dispatcher.send("a", Counter.add, 1, at_most=1), Refusal)
         assert seen == ["one before counter.add", "two before counter.add", "two after Refusal", "one after Refusal"]
-
-
-async def test_asynchronous_middleware_refuses_by_an_error_too(opened):
-    class Closed:
-        async def __call__(self, command, send):
-            raise Refused("not on a Sunday")
-
-    seen = []
-    async with opened() as store:
-        dispatcher = AsyncDispatcher(store, middleware=[noting_later("outer", seen), Closed()])
-        assert (await dispatcher.send("a", Counter.add, 1)).reason == "not on a Sunday"
-        assert seen == ["outer before counter.add", "outer after Refusal"]
 
 
 async def test_the_middleware_that_comes_with_the_package_serves_both(opened):

@@ -231,20 +231,6 @@ def test_a_resume_wakes_a_subscriber_that_waits():
         assert subscriber.run_once(timeout=0).handled == 1
 
 
-async def test_a_subscriber_of_coroutines_pauses_too():
-    seen, source = [], MemorySource(arrivals(1))
-
-    async def note(event: Payment.Received) -> None:
-        seen.append(event.amount)
-
-    async with AsyncSubscriber(subscription("payments", group="g")(note), source) as subscriber:
-        subscriber.pause()
-        assert (await subscriber.run_once(timeout=0)).records == 0
-        subscriber.resume()
-        assert (await subscriber.run_once(timeout=0)).handled == 1
-    assert seen == [1]
-
-
 def test_an_intake_bounds_what_the_client_fetches():
     def note(event: Payment.Received) -> None: ...
 

@@ -468,25 +468,6 @@ async def test_commands_and_rows_commit_together_on_a_loop(store: SqlEventStore)
     assert (list(store.read_stream("counter-a")), amounts(store.engine)) == (list(first.events), [1])
 
 
-async def test_a_lost_race_is_the_callers_on_a_loop_too(store: SqlEventStore) -> None:
-    sent = []
-
-    async def overtaking(message: Any, send: Any) -> Any:
-        sent.append(message)
-        return await send(message)
-
-    class Slow(Counter, category="counter"):
-        @command
-        def wait(self) -> None:
-            store.append("counter-a", [Counter.Counted(by=10)], expected=ANY)
-            self.emit(self.Counted(by=1))
-
-    async with opened(store) as twin, twin.engine.connect() as connection:
-        with pytest.raises(WrongExpectedVersion):
-            await AsyncDispatcher(twin, middleware=[overtaking]).within(connection).send("a", Slow.wait)
-    assert (len(sent), store.head("counter-a")) == (1, 0)
-
-
 async def test_streams_on_a_loop_are_read_with_what_the_transaction_has_appended(store: SqlEventStore) -> None:
     async with opened(store) as twin, twin.engine.begin() as connection:
         streams = twin.within(connection)

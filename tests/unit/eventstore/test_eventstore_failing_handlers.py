@@ -10,14 +10,12 @@ from typing import Annotated
 import psycopg
 import pytest
 import sqlalchemy as sa
-from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 from sqlalchemy.pool import StaticPool
 from structlog.testing import capture_logs
 
 from eventstore import (
     ANY,
     Aggregate,
-    AsyncSubscriber,
     MasterKeys,
     NewEvent,
     Personal,
@@ -111,19 +109,6 @@ def test_neither_log_nor_dead_letter_of_a_failed_handler_tells_a_personal_value(
         Subscriber(join, StoreSource(store, join, category="person"), engine=store.engine) as s,
     ):
         assert s.run_once(timeout=0).dead == 1
-    _check(store, logged)
-
-
-@pytest.mark.parametrize("fail", FAILURES.values(), ids=FAILURES)
-async def test_nor_does_that_of_a_coroutine_handler(store, fail):
-    @subscription("person", group="members", attempts=2, backoff=0.001)
-    async def join(event: Person.Joined, tx: AsyncConnection) -> None:
-        await tx.run_sync(lambda connection: fail(connection, event))
-
-    engine = create_async_engine(store.engine.url.set(drivername="sqlite+aiosqlite"), poolclass=sa.NullPool)
-    with capture_logs() as logged:
-        async with AsyncSubscriber(join, StoreSource(store, join, category="person"), engine=engine) as subscriber:
-            assert (await subscriber.run_once(timeout=0)).dead == 1
     _check(store, logged)
 
 

@@ -14,13 +14,10 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy import create_engine, insert, select
 from sqlalchemy.event import listen, remove
-from sqlalchemy.ext.asyncio import create_async_engine
 
 from eventstore import (
     ANY,
     NO_STREAM,
-    AsyncDispatcher,
-    AsyncSqlEventStore,
     Dispatcher,
     MasterKeys,
     Metadata,
@@ -36,7 +33,7 @@ from eventstore.errors import (
 )
 from eventstore.schema_registry import RegisteredSchema
 from eventstore.store import FenceStatus
-from eventstore.topics import HEADER_COLUMNS, SCHEMAS_TOPIC, partition_of
+from eventstore.topics import SCHEMAS_TOPIC, partition_of
 from tests.errors import raises
 from tests.orders import PLACED, Order
 from tests.rows import each_row
@@ -93,12 +90,6 @@ def test_a_schema_row_is_a_record_of_the_schemas_topic(store: SqlEventStore) -> 
     row = rows[str(kind.schema_id)]
     assert (row["topic"], row["partition"], row["schema_id"]) == (SCHEMAS_TOPIC, 0, kind.schema_id)
     assert RegisteredSchema.from_json(row["payload"]) == kind.registered
-
-
-def test_both_outbox_tables_have_every_header_column(store: SqlEventStore) -> None:
-    columns = {column for column, _ in HEADER_COLUMNS} | {"payload", "message_key", "partition", "topic"}
-    assert columns <= set(store.tables.events.c.keys())
-    assert columns <= set(store.tables.schemas.c.keys())
 
 
 def test_schemas_are_stored_once_however_many_stores_write(store: SqlEventStore, url: str) -> None:
@@ -207,15 +198,6 @@ def _sql_store(url: str, **options: Any) -> SqlEventStore:
     store = SqlEventStore(url, **options)
     store.create_tables()
     return store
-
-
-@pytest.mark.parametrize(("source", "topic"), [(None, "order"), ("/shop", "shop.order")])
-def test_a_new_category_gets_the_topic_of_its_service(url: str, source: str | None, topic: str) -> None:
-    options = {} if source is None else {"source": source}
-    with _sql_store(url, **options) as store:
-        store.append("order-1", [PLACED], expected=NO_STREAM)
-        store.declare_category("parcel", partitions=2, topic="parcels")
-        assert _topics(store) == {"order": topic, "parcel": "parcels"}
 
 
 def test_a_category_that_exists_keeps_its_topic(url: str) -> None:
@@ -402,16 +384,3 @@ def test_a_transaction_that_has_only_begun_appends_after_whatever_was_written_si
         connection.begin_nested()  # a savepoint reads nothing
         other.append("counter-a", [Counter.Counted(by=1)], expected=ANY)
         assert deferred.append("counter-a", [Counter.Counted(by=1)], expected=ANY, connection=connection).version == 2
-
-
-async def test_a_transaction_on_a_loop_that_read_before_another_one_wrote_is_told_too(other: SqlEventStore) -> None:
-    engine = create_async_engine(f"sqlite+aiosqlite:///{other.engine.url.database}", connect_args={"timeout": 0})
-    beginning(engine.sync_engine, "BEGIN")
-    locked_store = AsyncSqlEventStore(engine)
-    await locked_store.append("counter-a", [Counter.Counted(by=1)], expected=ANY)
-    async with engine.connect() as connection:
-        await connection.exec_driver_sql("select * from events")
-        other.append("counter-b", [Counter.Counted(by=1)], expected=ANY)
-        with pytest.raises(StoreUnavailable, match=STALE):
-            await AsyncDispatcher(locked_store).within(connection).send("a", Counter.add, 1)
-    await engine.dispose()

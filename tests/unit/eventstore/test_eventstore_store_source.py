@@ -362,16 +362,6 @@ def test_a_category_that_was_left_out_for_a_while_goes_on_where_it_stood(store):
     assert amounts(store.engine) == [1, 2, 4, 3]
 
 
-def test_two_subscribers_of_several_categories_do_not_both_deliver_an_event(store):
-    receive(store, 1)
-    declared = joined(guarantee="at-least-once")
-    with Subscriber(declared, StoreSource(store, declared, category=BOTH), engine=store.engine) as one:
-        deliver(store, declared, category=BOTH)
-        with pytest.raises(CheckpointMoved, match="books"):
-            one.run_once(timeout=0)
-    assert amounts(store.engine) == [1]
-
-
 def test_dead_letters_lag_and_inbox_are_by_the_category_of_the_event(store):
     receive(store, -1)
     refund(store, -2, 3)

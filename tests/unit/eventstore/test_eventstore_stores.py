@@ -119,17 +119,6 @@ def test_where_a_category_stands(store: MemoryEventStore, clock: FixedClock) -> 
     assert store.backlog(Position(9, 9), category="payment") == (0, None)
 
 
-def test_which_streams_are_archived(store: MemoryEventStore) -> None:
-    for stream in ("payment-2", "payment-1", "counter-1"):
-        event: object = Counter.Counted(by=1) if stream.startswith("counter") else Payment.Received(amount=1)
-        store.append(stream, [event], expected=ANY)
-        store.archive_stream(stream, expected=0)
-    assert list(store.archived_streams()) == ["counter-1", "payment-1", "payment-2"]
-    assert list(store.archived_streams("payment")) == ["payment-1", "payment-2"]
-    with pytest.raises(InvalidIdentifier):
-        store.archived_streams("%")
-
-
 # ---- What opens a store offers what its siblings do, the package root is small, and errors carry cause and remedy
 
 
