@@ -28,8 +28,8 @@ from benchmarks.machine import Claim, at_most, write
 from eventstore import Dispatcher
 from factfold.stack import LocalStack, StackInfo, spark_jars
 from projections import Environment, rebuild
+from projections.stores.locks import runner_of
 from projections.stores.postgres import PostgresTableStore
-from projections.stores.roles import runner_of
 from sample_app.background import wait_until
 from sample_app.browsing import Session as BrowsingSession
 from sample_app.browsing import Visitors

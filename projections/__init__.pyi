@@ -8,7 +8,7 @@ from projections.branching.router import (
     open_router as open_router,
 )
 from projections.branching.store_branches import branch_source as branch_source
-from projections.dead_letters import letters as letters
+from projections.letter_homes import letters as letters
 from projections.declaring.columns import on as on
 from projections.environment import Environment as Environment
 from projections.declaring.group import ProjectionGroup as ProjectionGroup

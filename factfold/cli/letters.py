@@ -27,6 +27,7 @@ from factfold.cli.running import reached_settings
 from factfold.cli.show import Out, answer, progress
 from factfold.cli.views.projections import opened_views
 from factfold.cli.views.topics import load_branches
+from projections.letter_homes import HomeKind
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -42,9 +43,6 @@ Definition = Annotated[
 ]
 
 
-HomeKind = Literal["topic", "inbox", "views"]
-
-
 @dataclass(frozen=True)
 class Home:
     """What the options say of the home."""
@@ -58,7 +56,7 @@ class Home:
         option(
             "--home",
             "Where the letters are. Default: where --inbox-url or --views-url says, else in a topic.",
-            callback=chosen_by({"database": "inbox", "views_url": "views"}, otherwise="topic"),
+            callback=chosen_by({"database": HomeKind.INBOX, "views_url": HomeKind.VIEWS}, otherwise=HomeKind.TOPIC),
         ),
     ] = None
     database: Annotated[
@@ -77,7 +75,7 @@ class Home:
 @contextmanager
 def opened_letters(home: Home, branches: str | None = None) -> Iterator[Letters]:
     """Open the letters in their home. Raises BadParameter if the options name none."""
-    if home.group is None and home.home != "topic":
+    if home.group is None and home.home != HomeKind.TOPIC:
         raise typer.BadParameter("name the group behind the topic")
     with ExitStack() as stack:
         at, engine = _place(home, stack)
@@ -87,9 +85,9 @@ def opened_letters(home: Home, branches: str | None = None) -> Iterator[Letters]
 
 def _place(home: Home, stack: ExitStack) -> tuple[Settings | SqlEventStore | TableStore, Engine | None]:
     """Open what has the letters, and the database of the handler that gave them up."""
-    if home.home == "views":
+    if home.home == HomeKind.VIEWS:
         return stack.enter_context(opened_views(_url(home.views_url, "--views-url"))), None
-    if home.home == "inbox":
+    if home.home == HomeKind.INBOX:
         engine = stack.enter_context(on_demand.opened_engine(_url(home.database, "--inbox-url")))
         store = eventstore.SqlEventStore(home.store_url or engine, schema=home.schema)
         return stack.enter_context(store), engine

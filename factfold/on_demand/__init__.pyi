@@ -118,10 +118,10 @@ from projections.stores.generations import (
     require_known as require_known,
     resume as resume,
 )
-from projections.stores.aside import set_aside_topics as set_aside_topics
+from projections.stores.aside import set_aside_places as set_aside_places
 from projections.stores.opening import (
     open_table_store as open_table_store,
     sqlite_path as sqlite_path,
 )
-from projections.stores.roles import require_unchanged as require_unchanged
+from projections.stores.runs import require_unchanged as require_unchanged
 from projections.declaring.branches import Branches as Branches

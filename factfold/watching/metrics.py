@@ -8,6 +8,7 @@ Results of commands that end, as files for Prometheus: verify and compare.
 from __future__ import annotations
 
 import time
+from collections import ChainMap
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
@@ -21,6 +22,7 @@ from eventstore.processes.administration import Processes
 from eventstore.topics import DEAD_LETTERS, settled_topic
 from factfold import on_demand
 from projections.declaring.group import ERASURES
+from projections.letter_homes import HomeKind
 
 if TYPE_CHECKING:
     from cdc.changes.change_records import Lookup
@@ -60,7 +62,7 @@ SET_ASIDE: Final = gauge(
     "scheduled_set_aside", "Scheduled commands and timers that failed too often and wait for a retry.", "store"
 )
 LETTERS: Final = gauge(
-    "dead_letters_open", "Dead letters that are neither replayed nor discarded. Home is their topic or database.",
+    "dead_letters_open", "Dead letters that are neither replayed nor discarded. Home is a topic, a database or views.",
     "home", "topic", "group",
 )  # fmt: skip
 LAG: Final = gauge(
@@ -147,27 +149,30 @@ def look_at_store(metrics: WatchMetrics, store: SqlEventStore) -> None:
 
 
 class Letters:
-    """Open dead letters of Kafka's topics and of a store. A topic is read again if it has grown."""
+    """Open dead letters. Each look is of one kind of home, and leaves what is known of the others."""
 
-    def __init__(self, settings: Settings | None, store: SqlEventStore | None) -> None:
-        self._settings, self._store = settings, store
+    def __init__(self, metrics: WatchMetrics) -> None:
+        self._metrics = metrics
         self._read: dict[str, tuple[object, int]] = {}
+        self._open: dict[HomeKind, Mapping[tuple[str, str, str], int]] = {}
 
-    def look(self, metrics: WatchMetrics) -> None:
-        """Show how many are open."""
-        metrics.letters({**self._of_store(), **self._of_topics()})
+    def _show(self, kind: HomeKind, counts: Mapping[tuple[str, str, str], int]) -> None:
+        self._open = {**self._open, kind: counts}
+        self._metrics.letters(dict(ChainMap(*map(dict, self._open.values()))))
 
-    def _of_store(self) -> Mapping[tuple[str, str, str], int]:
-        if self._store is None:
-            return {}
-        counts, home = stored_letters(self._store.engine), self._store.engine.url.database or "store"
-        return {(home, topic, group): count for (topic, group), count in counts.items()}
+    def look_at_store(self, store: SqlEventStore) -> None:
+        """Show those of the subscriptions that read a store in its database."""
+        counts, home = stored_letters(store.engine), store.engine.url.database or "store"
+        self._show(HomeKind.INBOX, {(home, topic, group): count for (topic, group), count in counts.items()})
 
-    def _of_topics(self) -> Mapping[tuple[str, str, str], int]:
-        if self._settings is None:
-            return {}
+    def look_at_views(self, store: TableStore) -> None:
+        """Show the records that projections have set aside."""
+        places = on_demand.set_aside_places(store)
+        self._show(HomeKind.VIEWS, {("views", *place): _open_letters(store, *place) for place in places})
 
-        with on_demand.OffsetReader(self._settings) as reader:
+    def look_at_topics(self, settings: Settings) -> None:
+        """Show those of Kafka's topics. A topic is read again if it has grown."""
+        with on_demand.OffsetReader(settings) as reader:
             names = set(reader.names())
             homes = sorted(name for name in names if name.endswith(f".{DEAD_LETTERS}"))
             settled = {name: settled_topic(name).name for name in homes}
@@ -176,13 +181,13 @@ class Letters:
         for name in homes:
             standing = ends[name], ends.get(settled[name])
             if name not in self._read or self._read[name][0] != standing:
-                self._read[name] = standing, _open_letters(self._settings, *_topic_and_group(name, names))
+                self._read[name] = standing, _open_letters(settings, *_topic_and_group(name, names))
             counts[(name, *_topic_and_group(name, names))] = self._read[name][1]
-        return counts
+        self._show(HomeKind.TOPIC, counts)
 
 
-def _open_letters(settings: Settings, topic: str, group: str) -> int:
-    with projections.letters(settings, topic, group=group or None) as letters:
+def _open_letters(at: Settings | TableStore, topic: str, group: str) -> int:
+    with projections.letters(at, topic, group=group or None) as letters:
         return sum(1 for _ in letters.open())
 
 

@@ -25,8 +25,8 @@ from projections.logs.offsets import OffsetRange, reached
 from projections.logs.set_aside import SetAside
 from projections.stores import dialects, finals
 from projections.stores.layout import GenerationLayout
-from projections.stores.roles import REBUILDER, Transactions, ViewColumns
-from projections.stores.runs import SERVING, Progress, Run, RunState, replaced_topics
+from projections.stores.locks import REBUILDER
+from projections.stores.runs import SERVING, Progress, Run, RunState, ViewColumns, replaced_topics
 
 if TYPE_CHECKING:
     from projections.connections import Connections
@@ -129,7 +129,7 @@ class Moments:
         passed: The time in microseconds since 1970, None before the first.
     """
 
-    def __init__(self, store: Transactions) -> None:
+    def __init__(self, store: TableStore) -> None:
         self._store = store
         self._next = 0.0
         self._waiting: tuple[int, Progress] | None = None
@@ -193,7 +193,7 @@ def after_batches(
         count = metrics.forgot if metrics else _uncounted
         yield AfterBatch("rows forgotten", lambda due: old.forget(due.at, to_the_end=due.to_the_end), count)
     if has_finals(group.views):
-        results = FinalsDue(store.outbox, run, layout)
+        results = FinalsDue(store, run, layout)
         yield AfterBatch(
             "final results given out",
             lambda due: {} if due.at is None or not due.passed else results.give_out(due.at),
@@ -264,7 +264,7 @@ class Retaining:
 class FinalsDue:
     """The final results of one serving run that are due."""
 
-    def __init__(self, store: Transactions, run: Run, layout: GenerationLayout) -> None:
+    def __init__(self, store: TableStore, run: Run, layout: GenerationLayout) -> None:
         self._store = store
         self._run, self._layout = run, layout
 
@@ -293,7 +293,7 @@ def forgotten_by_serving(environment: Environment, group: ProjectionGroup, colum
 
 def moments_of(environment: Environment, group: ProjectionGroup) -> Moments | None:
     """The times of a group that lets go of rows by the clock; None for others."""
-    return Moments(environment.store.outbox) if group.retention or has_finals(group.views) else None
+    return Moments(environment.store) if group.retention or has_finals(group.views) else None
 
 
 def nothing_known(offsets: OffsetRange) -> SetAside:

@@ -22,10 +22,10 @@ from projections.lifecycle.runner import Runner, open_runner
 from projections.logs.offsets import Offsets, reached
 from projections.outputs.publishing import prepare_topics
 from projections.spark.views.view_functions import view_columns
-from projections.stores.comparison import Copies
+from projections.stores.comparison import Copies, DifferingRow
 from projections.stores.generations import drop_with_patience, hold, newest, rebuilding
 from projections.stores.layout import GenerationLayout
-from projections.stores.roles import DifferingRow, runner_of
+from projections.stores.locks import runner_of
 from projections.stores.runs import BUILT, RETIRED, SERVING, Progress, Run, RunState, is_ahead, replaced_topics
 from projections.stores.sql import TableStore
 

@@ -28,8 +28,9 @@ from projections.spark.picking import in_order
 from projections.spark.reading.completeness import require_complete
 from projections.spark.views.view_functions import personal_columns, view_columns
 from projections.stores.behind_rows import SourceRow, Walk
+from projections.stores.comparison import DifferingRow
 from projections.stores.histories import require_zone
-from projections.stores.roles import VERIFIER, DifferingRow
+from projections.stores.locks import VERIFIER
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -21,7 +21,7 @@ from projections.spark.picking import with_values
 from projections.spark.reading.records import from_the_beginning, require_inputs
 from projections.spark.views.view_functions import personal_columns, view_columns
 from projections.stores.behind_rows import Kinds, column_of, typed
-from projections.stores.roles import ViewColumns
+from projections.stores.runs import ViewColumns
 
 if TYPE_CHECKING:
     import sqlalchemy as sa

@@ -40,7 +40,7 @@ from projections.spark.live.incremental import BatchReport
 from projections.spark.live.prepared import PreparedQueries
 from projections.spark.reading.records import require_inputs
 from projections.spark.views.view_functions import view_columns
-from projections.stores.roles import runner_of
+from projections.stores.locks import runner_of
 from projections.stores.runs import Progress, Run, superseded
 
 # Between two looks at quiet topics; a look is one query of the runs row, and one of the broker or the store.

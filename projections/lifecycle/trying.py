@@ -14,9 +14,9 @@ from projections.logs.offsets import Offsets
 from projections.spark.exchange import fetched
 from projections.spark.picking import with_keys
 from projections.spark.views.view_functions import view_columns
-from projections.stores.comparison import Copies
+from projections.stores.comparison import Copies, DifferingRow
 from projections.stores.layout import ViewLayout
-from projections.stores.roles import VERIFIER, DifferingRow
+from projections.stores.locks import VERIFIER
 from projections.stores.runs import Progress, RunState
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ from projections.errors import ProjectionError
 from projections.lifecycle.recomputing import recomputed
 from projections.spark.reading.records import require_inputs
 from projections.spark.views.view_functions import view_columns
-from projections.stores.roles import VERIFIER, Difference, DifferingRow
+from projections.stores.comparison import Difference, DifferingRow
+from projections.stores.locks import VERIFIER
 from projections.stores.runs import Progress
 
 

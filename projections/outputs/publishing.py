@@ -26,7 +26,7 @@ from projections.stores import outbox
 from projections.stores.outbox import Unsent
 
 if TYPE_CHECKING:
-    from projections.stores.roles import Transactions
+    from projections.stores.sql import TableStore
 
 log = structlog.get_logger()
 
@@ -42,7 +42,7 @@ class ViewPublisher:
 
     def __init__(
         self,
-        store: Transactions,
+        store: TableStore,
         producer: RowProducer | None,
         group: str,
         *,
@@ -102,7 +102,7 @@ def opened_publisher(
         yield None
         return
     prepare_topics(environment, group)
-    store = environment.store.outbox
+    store = environment.store
     with store.looking() as connection:
         _require_whole(outbox.lost(connection, group.name))
     with ExitStack() as opened:
@@ -122,7 +122,7 @@ def prepare_topics(environment: Connections, group: ProjectionGroup) -> None:
     specs, lakes = [topic.spec for topic in topics_of(views)], lakes_of(views)
     if not specs and not lakes:
         return
-    store = environment.store.outbox
+    store = environment.store
     with store.looking() as connection:
         outbox.require_ours(connection, group.name, rows=rows_topics(views), results=results_topics(views))
     if specs:
@@ -136,7 +136,7 @@ def prepare_topics(environment: Connections, group: ProjectionGroup) -> None:
 
 
 def _note(
-    store: Transactions,
+    store: TableStore,
     ids: Mapping[str, str],
     made: Sequence[str],
     holding: Callable[[Sequence[str]], Sequence[str]],
@@ -173,7 +173,7 @@ class ResultPublisher:
     already. Opening its producer shuts out every earlier one. Nothing comes behind what it has read but its own.
     """
 
-    def __init__(self, store: Transactions, producer: RowProducer, group: str, topics: Sequence[str]) -> None:
+    def __init__(self, store: TableStore, producer: RowProducer, group: str, topics: Sequence[str]) -> None:
         self._store, self._producer, self._group, self._topics = store, producer, group, topics
         self._ahead: dict[str, set[str]] = {}  # by topic, keys in it that the database does not know to be there
 

@@ -24,6 +24,7 @@ from projections.faults import TOO_LATE
 from projections.logs.offsets import Offsets
 from projections.logs.set_aside import FAULTS, SetAside
 from projections.stores.layout import GenerationLayout, aside_table
+from projections.stores.runs import SERVING
 from projections.stores.sql import TableStore
 
 
@@ -79,14 +80,16 @@ def _columns(rows: list[Any]) -> dict[str, list[Any]]:
     return {name: [row[number] for row in rows] for number, name in enumerate(FAULTS.names)}
 
 
-def set_aside_topics(store: TableStore, group: str) -> list[str]:
-    """Return the topics whose records the serving generation of a group has set aside. Raises NoServingGeneration."""
-    run = store.serving_state(group).run
-    aside = aside_table(store.space(run))
-    with store.looking() as connection:
-        if not sa.inspect(connection).has_table(aside.name, schema=aside.schema):
-            return []
-        return list(connection.execute(sa.select(aside.c.topic).distinct().order_by(aside.c.topic)).scalars())
+def set_aside_places(store: TableStore) -> list[tuple[str, str]]:
+    """Return the topic and the group of each home: of records that a serving generation has set aside."""
+    places: list[tuple[str, str]] = []
+    for state in store.states(None, SERVING):
+        aside = aside_table(store.space(state.run))
+        with store.looking() as connection:
+            if sa.inspect(connection).has_table(aside.name, schema=aside.schema):
+                topics = connection.scalars(sa.select(aside.c.topic).distinct().order_by(aside.c.topic))
+                places += [(topic, state.run.group) for topic in topics]
+    return places
 
 
 class SetAsideLetters(Letters):

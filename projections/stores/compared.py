@@ -30,8 +30,7 @@ from projections.errors import RunRetired
 from projections.stores.dialects import POSTGRES
 from projections.stores.layout import generation_name
 from projections.stores.opening import open_table_store
-from projections.stores.roles import require_unchanged
-from projections.stores.runs import SERVING, Run
+from projections.stores.runs import SERVING, Run, require_unchanged
 
 _KINDS: Final[Mapping[kinds.Kind, Kind]] = {
     "string": "text", "int": "integer", "long": "integer", "double": "double", "boolean": "boolean",

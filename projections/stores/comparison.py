@@ -17,11 +17,36 @@ from projections.logs.set_aside import SetAside
 from projections.stores import forgetting, runs
 from projections.stores.aside import read_set_aside
 from projections.stores.layout import GenerationLayout, ViewLayout, generation_name
-from projections.stores.roles import Difference, DifferingRow, Rows
 from projections.stores.runs import Progress, Run
 from projections.stores.sql import TableStore
 
 _SAMPLE: Final = 5  # of each side: enough to see what is wrong
+
+
+@dataclass(frozen=True)
+class DifferingRow:
+    """A key at which two tables differ, and what each has there; None for no row."""
+
+    key: Mapping[str, Any]
+    one: Mapping[str, Any] | None
+    other: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What a comparison says of one of its sides: the digest, None where a column has none, and how many rows."""
+
+    digest: str | None
+    count: int
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Two sides of a comparison, and some rows that differ: at most five of each side."""
+
+    one: Rows
+    other: Rows
+    differing: tuple[DifferingRow, ...]
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ import stamina
 
 from projections.declaring.group import ProjectionGroup
 from projections.errors import ProjectionError, RunAlreadyActive
-from projections.stores.roles import REBUILDER, ViewColumns, require_unchanged, runner_of
-from projections.stores.runs import BUILDING, BUILT, RETIRED, SERVING, Run
+from projections.stores.locks import REBUILDER, runner_of
+from projections.stores.runs import BUILDING, BUILT, RETIRED, SERVING, Run, ViewColumns, require_unchanged
 from projections.stores.sql import TableStore
 
 

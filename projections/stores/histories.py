@@ -18,7 +18,7 @@ from projections.errors import InvalidDefinition
 from projections.stores import dialects
 from projections.stores.dialects import dialect_of
 from projections.stores.opening import opened
-from projections.stores.roles import require_unchanged
+from projections.stores.runs import require_unchanged
 from projections.stores.sql import TableStore
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

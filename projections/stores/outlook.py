@@ -11,8 +11,7 @@ from projections.declaring.group import ERASURES, ProjectionGroup
 from projections.errors import DefinitionChanged
 from projections.stores.comparison import stored_columns
 from projections.stores.layout import GenerationLayout, ViewLayout
-from projections.stores.roles import ViewColumns, require_unchanged
-from projections.stores.runs import SERVING, Progress
+from projections.stores.runs import SERVING, Progress, ViewColumns, require_unchanged
 from projections.stores.sql import TableStore
 
 

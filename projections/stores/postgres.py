@@ -18,7 +18,7 @@ from projections.stores.arrow import Target
 from projections.stores.dialects import POSTGRES
 from projections.stores.layout import GenerationLayout, Named, ViewLayout, generation_name
 from projections.stores.loads import close_loads_of, create_loads_tables
-from projections.stores.roles import already_active
+from projections.stores.locks import already_active
 from projections.stores.runs import Run
 from projections.stores.sql import TableStore
 

@@ -14,11 +14,14 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from projections.errors import NoServingGeneration, ProjectionError
+from projections.declaring.columns import ColumnType
+from projections.declaring.group import ProjectionGroup
+from projections.errors import DefinitionChanged, NoServingGeneration, ProjectionError
 from projections.logs.offsets import filled
 from projections.stores.own_tables import own_tables
 
 Progress = Mapping[str, Mapping[int, int]]
+ViewColumns = Mapping[str, Mapping[str, ColumnType]]
 
 BUILDING: Final = "building"  # its bulk path has not come to its end
 BUILT: Final = "built"  # complete, and not served yet
@@ -241,3 +244,28 @@ def decode_progress(stored: Mapping[str, Mapping[str, int]]) -> Progress:
 
 def _is(runs: sa.Table, run: Run) -> tuple[sa.ColumnElement[bool], ...]:
     return runs.c.group_name == run.group, runs.c.generation == run.generation
+
+
+def require_unchanged(group: ProjectionGroup, state: RunState, view_columns: ViewColumns) -> None:
+    """Raise DefinitionChanged where a generation was built by another definition.
+
+    A fingerprint does not see what a view function takes from elsewhere; the columns it returns may show it.
+    """
+    columns = {name: list(types) for name, types in view_columns.items()}
+    if state.run.fingerprint == group.fingerprint() and state.built.get("columns", columns) == columns:
+        return
+    raise DefinitionChanged(
+        f"the definition of group {group.name!r} is not the one its views were built by",
+        remedy=_way_to_one_definition(group.version, built=state.run.version),
+        place=state.run.place,
+    )
+
+
+def _way_to_one_definition(version: int, *, built: int | None) -> str:
+    if built is not None and version < built:  # an old release: its rebuild would bring the old rows back
+        return (
+            f"start the release that has version {built} of the group, since this one has version {version}. "
+            f"If factfold dev raised it, write version={built + 1} into the group and run factfold projections rebuild"
+        )
+    again = f"write version={version + 1} into the group, then rebuild it" if version == built else "rebuild the group"
+    return f"{again}: the new definition becomes a new generation"

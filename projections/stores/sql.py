@@ -36,10 +36,10 @@ from projections.stores.layout import (
     passed_table,
     retained_table,
 )
+from projections.stores.locks import runner_of
 from projections.stores.outbox import waiting
 from projections.stores.own_tables import create_own_tables, own_tables
-from projections.stores.roles import Transactions, ViewColumns, require_unchanged, runner_of
-from projections.stores.runs import BUILT, SERVING, Progress, Run, RunState, serving_of, superseded
+from projections.stores.runs import BUILT, SERVING, Progress, Run, RunState, ViewColumns, superseded
 from projections.stores.view_changes import key_not_unique, repeated_keys
 
 _TRIES = 12
@@ -378,11 +378,6 @@ class TableStore(ABC):
         with self.looking() as connection:
             return forgetting.settled(connection, passed_table(space))
 
-    @property
-    def outbox(self) -> Transactions:
-        """In the database of the runs."""
-        return self
-
     def waiting(self) -> Mapping[str, Mapping[str, int]]:
         """The rows that wait to be published, by group and topic."""
         with self.looking() as connection:
@@ -410,7 +405,7 @@ class TableStore(ABC):
 
     def serving_state(self, group: str) -> RunState:
         """The row of the serving generation; raises NoServingGeneration."""
-        return serving_of(self.states(group, SERVING), group)
+        return runs.serving_of(self.states(group, SERVING), group)
 
     def serving(self, group: ProjectionGroup, view_columns: ViewColumns) -> tuple[Run, GenerationLayout]:
         """The serving run of a group; raises NoServingGeneration or DefinitionChanged."""
@@ -433,7 +428,7 @@ class TableStore(ABC):
     def _unchanged(
         self, group: ProjectionGroup, state: RunState, view_columns: ViewColumns
     ) -> tuple[Run, GenerationLayout]:
-        require_unchanged(group, state, view_columns)
+        runs.require_unchanged(group, state, view_columns)
         return state.run, self.layout(group, state.run, view_columns)
 
     def serve(self, group: ProjectionGroup, run: Run, layout: GenerationLayout, progress: Progress) -> None:

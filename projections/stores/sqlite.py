@@ -25,7 +25,7 @@ from projections.errors import ProjectionError, TableStoreUnavailable
 from projections.stores.arrow import LOCK_SECONDS, SqliteTarget, unavailable
 from projections.stores.dialects import SQLITE
 from projections.stores.layout import GenerationLayout, Named, ViewLayout, generation_name
-from projections.stores.roles import already_active, runner_of
+from projections.stores.locks import already_active, runner_of
 from projections.stores.runs import Run
 from projections.stores.sql import TableStore
 

@@ -29,7 +29,7 @@ from projections.lifecycle.runner import open_runner
 from projections.lifecycle.verifying import verify
 from projections.spark.session import small_batch_session
 from projections.spark.views.view_functions import view_columns
-from projections.stores.roles import DifferingRow
+from projections.stores.comparison import DifferingRow
 from projections.stores.sqlite import SqliteTableStore
 from projections.testing.memory_log import ChangeWriter, MemoryLog
 

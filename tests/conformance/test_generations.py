@@ -15,9 +15,9 @@ from projections.errors import DefinitionChanged, NotComparable, ProjectionError
 from projections.lifecycle.between_batches import Standing
 from projections.stores import comparison, runs
 from projections.stores.generations import drop, hold, newest, pause, rebuilding, refuse_changed, resume
+from projections.stores.locks import REBUILDER, runner_of
 from projections.stores.outlook import outlook
 from projections.stores.own_tables import create_own_tables, own_tables
-from projections.stores.roles import REBUILDER, runner_of
 from projections.stores.runs import BUILT, RETIRED, SERVING
 from tests.conformance.ticket_batches import COLUMNS, GROUP, rows, served, ticket_names
 from tests.errors import raises

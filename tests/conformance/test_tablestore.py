@@ -32,7 +32,7 @@ from projections.errors import (
 from projections.stores.arrow import arrow_schema
 from projections.stores.comparison import Copies, digest_rows
 from projections.stores.generations import drop
-from projections.stores.roles import REBUILDER
+from projections.stores.locks import REBUILDER
 from projections.stores.sqlite import SqliteTableStore
 from projections.stores.staging import commit_batch
 from tests.conformance.ticket_batches import (

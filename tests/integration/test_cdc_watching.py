@@ -80,18 +80,18 @@ def test_a_group_shows_its_lag_before_and_after_and_its_dead_letters(captured, s
             raise ValueError("too heavy")
 
     metrics, watched = SubscriptionMetrics("weigh"), WatchMetrics()
-    letters, home = Letters(settings, None), {"home": f"{topic}.weigh.dead-letter", "topic": topic, "group": "weigh"}
+    letters, home = Letters(watched), {"home": f"{topic}.weigh.dead-letter", "topic": topic, "group": "weigh"}
     with open_subscriber(weigh, settings=settings) as subscriber:
         metrics.look(weigh, settings)
         # A transaction's marker takes an offset, too.
         assert sampled(metrics, "subscription_lag_records", group="weigh", topic=topic) >= 2
         assert sampled(metrics, "subscription_lag_seconds", group="weigh", topic=topic) > 0
-        letters.look(watched)
+        letters.look_at_topics(settings)
         assert sampled(watched, "dead_letters_open", **home) == 0
         assert deliver(subscriber, records=2).dead == 1
     metrics.look(weigh, settings)
     assert sampled(metrics, "subscription_lag_seconds", group="weigh", topic=topic) == 0
-    letters.look(watched)
+    letters.look_at_topics(settings)
     assert sampled(watched, "dead_letters_open", **home) == 1
     store.close()
 
@@ -111,7 +111,7 @@ def test_watching_needs_no_right_but_to_read(captured):
     metrics, views = WatchMetrics(), PostgresTableStore(url.render_as_string(hide_password=False))
     with closing(views), SqlEventStore(url) as watched:
         look_at_store(metrics, watched)
-        Letters(None, watched).look(metrics)
+        Letters(metrics).look_at_store(watched)
         look_at_views(metrics, views, None)
     assert sampled(metrics, "store_fence_events", store=url.database) == 0
     store.close()

@@ -11,7 +11,7 @@ from projections import ProjectionGroup, Table, cut_over, diff, open_runner, reb
 from projections.errors import OffsetsLost, ProjectionError, RunAlreadyActive
 from projections.spark.views.view_functions import view_columns
 from projections.stores.generations import pause, resume
-from projections.stores.roles import VERIFIER
+from projections.stores.locks import VERIFIER
 from projections.stores.sqlite import SqliteTableStore
 from projections.testing.memory_log import ChangeWriter, MemoryLog
 from tests.errors import raises

@@ -29,7 +29,7 @@ from projections.errors import (
 from projections.lifecycle.follower import Follower
 from projections.lifecycle.progress import ProgressMeter, RebuildProgress, counted_once
 from projections.lifecycle.rebuild import RebuildReport
-from projections.stores.roles import runner_of
+from projections.stores.locks import runner_of
 from projections.stores.sqlite import SqliteTableStore
 from tests.commands import factfold
 from tests.conformance.test_generations import built

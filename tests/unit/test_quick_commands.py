@@ -25,7 +25,7 @@ from factfold.cli.views.projections import as_plain as views_as_plain
 from projections import BatchReport, ViewVerdict
 from projections.lifecycle.cutover import ViewComparison
 from projections.lifecycle.rebuild import RebuildReport
-from projections.stores.roles import DifferingRow
+from projections.stores.comparison import DifferingRow
 from projections.stores.sqlite import SqliteTableStore
 from tests.commands import factfold, program
 

@@ -98,11 +98,11 @@ def test_dead_letters_of_a_store_are_shown_until_they_are_settled(store, metrics
     store.append("payment-1", [NewEvent(Payment.Received(amount=1))], expected=ANY)
     deliver_stored(store, fails, category="payment")
     labels = {"home": store.engine.url.database, "topic": "payment", "group": "books"}
-    Letters(None, store).look(metrics)
+    Letters(metrics).look_at_store(store)
     assert sampled(metrics, "dead_letters_open", **labels) == 1
     discarded = factfold("dlq", "discard", "payment", "books", "--inbox-url", str(store.engine.url), "--all", "--yes")
     assert discarded.exit_code == 0, discarded.output
-    Letters(None, store).look(metrics)
+    Letters(metrics).look_at_store(store)
     assert sampled(metrics, "dead_letters_open", **labels) is None
 
 

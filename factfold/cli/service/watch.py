@@ -141,14 +141,16 @@ def _looks(
     from factfold.watching.metrics import Letters, look_at_store, look_at_views  # the same extra
 
     store = None if place.database is None else opened.enter_context(existing_store(place.database, place.schema))
-    looks: list[Callable[[], None]] = [partial(Letters(settings, store).look, metrics)]
+    letters, looks = Letters(metrics), list[Callable[[], None]]()
+    if settings is not None:
+        looks.append(partial(letters.look_at_topics, settings))
     if store is not None:
-        looks.append(partial(look_at_store, metrics, store))
+        looks += [partial(letters.look_at_store, store), partial(look_at_store, metrics, store)]
     if views_url is not None:
         views = opened.enter_context(opened_views(views_url))
-        looks.append(
-            partial(look_at_views, metrics, views, _open_log(views_url, settings), schemas=_schemas(opened, settings))
-        )
+        log, schemas = _open_log(views_url, settings), _schemas(opened, settings)
+        look = partial(look_at_views, metrics, views, log, schemas=schemas)
+        looks += [partial(letters.look_at_views, views), look]
     return looks
 
 

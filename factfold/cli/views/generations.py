@@ -126,7 +126,7 @@ def finals(
     name = _name_of(group)
     with opened_views(views_url) as store:
         on_demand.require_finals(store.final_results(), name, view)
-        with store.outbox.looking() as connection:
+        with store.looking() as connection:
             for row in on_demand.results_of(connection, name, view, late=late, after=after):
                 out.show(_as_plain(row), _row_line(row))
 

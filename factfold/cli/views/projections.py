@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from projections.lifecycle.rebuild import RebuildReport
     from projections.spark.reading.kafka_source import KafkaLog, OpenKafkaLog
     from projections.spark.reading.store_source import OpenStoreLog, StoreLog
-    from projections.stores.roles import DifferingRow
+    from projections.stores.comparison import DifferingRow
     from projections.stores.sql import TableStore
 
 

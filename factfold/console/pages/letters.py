@@ -16,13 +16,13 @@ from eventstore.backends.sql.letters import letter_places
 from eventstore.deadletters.letters import operator
 from eventstore.errors import FactfoldError, InvalidArgument
 from eventstore.fields.plain_json import dump_plain
-from eventstore.topics import DEAD_LETTERS, dead_letter_topic_of, settled_topic
+from eventstore.topics import DEAD_LETTERS, settled_topic
 from factfold import on_demand
 from factfold.cli.letters import OpenLetters, contents_as_json, edited_payload, open_letters
 from factfold.console.page import Action, Outcome, Page, Query, chosen, required, whole_number
-from factfold.console.pages.standing import SERVING
 from factfold.console.parts import Part, Problem
 from factfold.console.sources import Clients, Look, Reading, Sources
+from projections.letter_homes import HomeKind
 
 if TYPE_CHECKING:
     from eventstore.deadletters import Letters
@@ -32,18 +32,14 @@ if TYPE_CHECKING:
 LETTERS_READ: Final = 5_000
 ACTIONS_SHOWN: Final = 20
 
-Kind = Literal["topic", "branches", "inbox", "views"]
-_PLACES: Final[Mapping[Kind, str]] = {
-    "topic": "its topic", "branches": "the router's topic", "inbox": "the handlers' database", "views": "the views",
-}  # fmt: skip
-_WAITS: Final = ("inbox", "replayed")
+_WAITS: Final = (HomeKind.INBOX, "replayed")
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Home:
     """Where letters are: in a group's or a router's topic, a handlers' database, or among views."""
 
-    kind: Kind
+    kind: HomeKind
     topic: str
     group: str = ""
 
@@ -55,19 +51,13 @@ class Home:
     @property
     def letters_topic(self) -> str | None:
         """The topic with the letters; None if they are in a database."""
-        if self.kind == "branches":
-            return f"{self.topic}.{DEAD_LETTERS}"
-        return dead_letter_topic_of(self.topic, self.group) if self.kind == "topic" else None
-
-    @property
-    def place(self) -> str:
-        """Where it is, in words."""
-        return _PLACES[self.kind]
+        named = ".".join(filter(None, (self.topic, self.group, DEAD_LETTERS)))
+        return named if self.kind is HomeKind.TOPIC else None
 
     @property
     def command(self) -> str:
         """The words behind `factfold dlq list` that name it; the home's address goes by the environment."""
-        home = {"inbox": " --home inbox", "views": " --home views"}.get(self.kind, "")
+        home = "" if self.kind is HomeKind.TOPIC else f" --home {self.kind}"
         return " ".join(filter(None, (self.topic, self.group))) + home
 
 
@@ -115,37 +105,27 @@ def _topics(clients: Clients) -> Homes:
 def _declared(definitions: Discovery, existing: Collection[str]) -> Iterator[Home]:
     """The homes in topics that definitions would have."""
     for subscription in definitions.subscriptions.values():
-        yield from (Home("topic", topic, subscription.group) for topic in subscription.chosen(existing))
+        yield from (Home(HomeKind.TOPIC, topic, subscription.group) for topic in subscription.chosen(existing))
     for group in definitions.groups.values():
-        yield from (Home("topic", table.topic, group.name) for table in group.tables.values())
-    yield from (Home("branches", branches.topic) for branches in definitions.branches.values())
+        yield from (Home(HomeKind.TOPIC, table.topic, group.name) for table in group.tables.values())
+    yield from (Home(HomeKind.TOPIC, branches.topic) for branches in definitions.branches.values())
 
 
 def _inboxes(clients: Clients) -> Homes:
     places = letter_places(clients.store, engine=clients.database)
-    return Homes(tuple(Home("inbox", topic, group) for topic, group in places))
+    return Homes(tuple(Home(HomeKind.INBOX, topic, group) for topic, group in places))
 
 
 def _set_aside(clients: Clients) -> Homes:
-    groups = [state.run.group for state in clients.views.states(None, SERVING)]
-    return Homes(
-        tuple(Home("views", each, name) for name in groups for each in on_demand.set_aside_topics(clients.views, name))
-    )
-
-
-def known_home(clients: Clients, key: str) -> Home:
-    """Return the home that an address names. Raises NotFound."""
-    return read_homes(clients).named(key)
+    places = on_demand.set_aside_places(clients.views)
+    return Homes(tuple(Home(HomeKind.VIEWS, topic, group) for topic, group in places))
 
 
 def opened_home(clients: Clients, home: Home) -> AbstractContextManager[Letters]:
     """Open the letters of a home over the clients that are open already. Raises NotFound."""
-    if home.kind == "branches":
-        declared = (one for one in clients.definitions.branches.values() if one.topic == home.topic)
-        return projections.letters(clients.settings, next(declared, home.topic))
-    at = clients.store if home.kind == "inbox" else clients.views if home.kind == "views" else clients.settings
-    engine = clients.database if home.kind == "inbox" else None
-    return projections.letters(at, home.topic, group=home.group, engine=engine)
+    at, branches = getattr(clients, home.kind.source), {one.topic: one for one in clients.definitions.branches.values()}
+    topic = home.topic if home.group else branches.get(home.topic, home.topic)
+    return projections.letters(at, topic, group=home.group or None, engine=clients.database)
 
 
 def read_letters(clients: Clients, home: Home) -> OpenLetters:
@@ -323,7 +303,7 @@ def _done(act: Callable[[Letters, list[str], Query], Settled], did: str) -> Call
     """An action on the letters whose ids the preview has shown; what came meanwhile is left alone."""
 
     def run(sources: Sources, fields: Query) -> Outcome:
-        home = known_home(sources.clients, required(fields, "home"))
+        home = read_homes(sources.clients).named(required(fields, "home"))
         ids = required(fields, "ids").split()
         if len(ids) > LETTERS_READ:
             raise InvalidArgument(
@@ -362,7 +342,7 @@ def _operator() -> str:
 
 def _check(sources: Sources, fields: Query) -> Outcome:
     """Compare an edited payload with that of its letter; changes nothing."""
-    home, letter_id = known_home(sources.clients, required(fields, "home")), required(fields, "ids")
+    home, letter_id = read_homes(sources.clients).named(required(fields, "home")), required(fields, "ids")
     text = required(fields, "payload")
     edited = edited_payload(text, place="the form")
     with opened_home(sources.clients, home) as opened:

@@ -33,6 +33,7 @@ from factfold.console import page
 from factfold.console.page import Action, Figure, Outcome, Page, Query, chosen, declared, figures, required
 from factfold.console.parts import Part, Problem, Trend
 from factfold.console.sources import Clients, Look, Reading, Sources
+from projections.letter_homes import HomeKind
 
 if TYPE_CHECKING:
     from eventstore import Subscription
@@ -360,7 +361,7 @@ def _group(look: Look, groups: tuple[SubscriptionState, ...], group: str, query:
     subscription = chosen(groups, group, "there is no subscription of group", by=lambda one: one.group)
     kafka = look.places.kafka and not subscription.shared
     resetting = _resetting(look, subscription, query) if kafka else None
-    home = "topic" if look.places.kafka else "inbox"
+    home = HomeKind.TOPIC if look.places.kafka else HomeKind.INBOX
     return GroupDetail(
         subscription=subscription, figures=figures(look, "subscription", group), of_kafka=kafka,
         standing=look.part(STANDING.of(group)) if kafka else None,

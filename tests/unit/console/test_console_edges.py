@@ -32,7 +32,7 @@ from projections.declaring.columns import ColumnType
 from projections.declaring.group import ERASURES
 from projections.lifecycle.cutover import ViewComparison
 from projections.lifecycle.rebuild import RebuildReport
-from projections.stores.roles import DifferingRow
+from projections.stores.comparison import DifferingRow
 from projections.stores.sqlite import SqliteTableStore
 from tests.commands import factfold
 from tests.unit.console.conftest import ORIGIN, TEASHOP, Browser, cells

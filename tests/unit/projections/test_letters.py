@@ -18,6 +18,8 @@ from eventstore.event_types import event_type_of
 from eventstore.fields.serialization import AvroDecoder, AvroEncoder
 from eventstore.schema_registry import RegisteredSchema
 from eventstore.topics import BRANCH_HEADER, TopicRecord
+from factfold.watching.metrics import Letters as Watched
+from factfold.watching.metrics import WatchMetrics
 from projections import ProjectionGroup, branches, field, of_type
 from projections import letters as opened
 from projections.branching.letters import routed_again
@@ -150,6 +152,12 @@ def test_a_discarded_record_is_not_listed_and_stays_set_aside(noted):
     assert [(one.letter, one.by, one.why, one.result) for one in letters.actions()] == [
         ("0@3", "ann", "known", "discarded")
     ]
+    metrics = WatchMetrics()
+    Watched(metrics).look_at_views(store)
+    labels = {"home": "views", "group": GROUP.name}
+    counts = [metrics.registry.get_sample_value("factfold_dead_letters_open", {**labels, "topic": topic})
+              for topic in ("ticket", "other")]  # fmt: skip
+    assert counts == [2, 1]
     with store.transaction() as connection:
         before = {"ticket": {0: 10, 1: 10}, "other": {0: 10}}
         assert len(read_set_aside(connection, layout, before=before)) == 4

@@ -1,7 +1,8 @@
-"""The dead letters of whatever gave records up: a group on Kafka, branches, a subscription on a store, a projection."""
+"""The homes of dead letters: topics of groups and of branches, inboxes of subscriptions on a store, and views."""
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from eventstore.backends.sql.letters import SqlLetters
@@ -17,6 +18,19 @@ if TYPE_CHECKING:
 
     from eventstore.deadletters import Letters
     from projections.stores.sql import TableStore
+
+
+class HomeKind(StrEnum):
+    """What dead letters are in: a topic, the database of the handlers, or that of the views. `letters` opens each."""
+
+    TOPIC = "topic"
+    INBOX = "inbox"
+    VIEWS = "views"
+
+    @property
+    def source(self) -> str:
+        """Which part of a service has it: its settings of Kafka, its event store, or its store of views."""
+        return {"topic": "settings", "inbox": "store", "views": "views"}[self]
 
 
 def letters(
