@@ -19,7 +19,7 @@ from sqlalchemy import inspect, make_url
 
 from eventstore import ANY, SqlEventStore
 from eventstore.backends.sql import models
-from eventstore.backends.sql.models import MIGRATIONS, NEWEST, migrate
+from eventstore.backends.sql.models import MIGRATIONS, NEWEST, OLDEST
 from eventstore.errors import StoreNotPrepared
 from tests.errors import raises
 from tests.notes import Note
@@ -43,12 +43,6 @@ def store(url):
         yield store
 
 
-def run_migrations(store):
-    with store._database.append() as connection:
-        store._database.dialect.guard_tables(connection, store.tables)
-        migrate(connection, store.tables)
-
-
 def differences(store):
     options = {"version_table": MIGRATIONS, "version_table_schema": store.tables.schema, "compare_type": True}
     with store.engine.connect() as connection:
@@ -68,18 +62,12 @@ def execute(url, script):
             connection.execute(script)
 
 
-def from_before_migrations(store, url):
-    """A store as create_tables made it before there were migrations, and before there were snapshots."""
+def an_older_store(store, url):
+    """A store at the version before the newest, with an event."""
     store.create_tables()
     store.append("note-1", [Note.Written(text="old")], expected=ANY)
     store.engine.dispose()
-    later = sorted(set(store.tables.metadata.tables) - {"events", "schemas", "categories"})
-    execute(url, "".join(f"drop table {name};" for name in later) + "alter table events drop column command;")
-
-
-def test_migrations_lead_to_the_tables_the_models_say(store):
-    run_migrations(store)
-    assert differences(store) == []
+    execute(url, f"alter table events drop column command; update {MIGRATIONS} set version_num = '{OLDEST}';")
 
 
 def test_the_newest_version_is_the_last_migration():
@@ -100,18 +88,22 @@ def test_a_new_store_is_of_the_newest_version(store):
     assert store.migration_sql() == ""
 
 
-def test_a_store_from_before_migrations_keeps_its_events_and_gets_what_it_lacks(store, url):
-    from_before_migrations(store, url)
-    assert store.version().installed is None
+def test_an_older_store_keeps_its_events_and_gets_what_it_lacks(store, url):
+    execute(url, "create table alembic_version (version_num varchar(32)); create table orders (id integer);")
+    execute(url, "insert into alembic_version values ('theirs');")
+    an_older_store(store, url)
+    assert (store.version().installed, store.version().is_current) == (OLDEST, False)
     store.create_tables()
     assert store.version().is_current
-    assert differences(store) == []
+    assert {change[1].name for change in differences(store)} == {"alembic_version", "orders"}
+    with store.engine.connect() as connection:
+        assert connection.exec_driver_sql("select version_num from alembic_version").all() == [("theirs",)]
     assert [e.data["text"] for e in store.read_stream("note-1")] == ["old"]
     assert store.append("note-1", [Note.Written(text="new")], expected=0).version == 1
 
 
 def test_many_processes_may_migrate_at_once(store, url):
-    from_before_migrations(store, url)
+    an_older_store(store, url)
 
     def create(_: int) -> str | None:
         with SqlEventStore(url) as own:
@@ -123,11 +115,20 @@ def test_many_processes_may_migrate_at_once(store, url):
     assert differences(store) == []
 
 
-def test_the_sql_that_is_shown_is_the_migration(store, url):
-    from_before_migrations(store, url)
+def test_the_sql_that_is_shown_makes_a_new_store(store, url):
     script = store.migration_sql()
-    assert "CREATE TABLE IF NOT EXISTS snapshots" in script
     assert store.version().installed is None
+    store.engine.dispose()
+    execute(url, script)
+    assert store.version().is_current
+    assert differences(store) == []
+
+
+def test_the_sql_that_is_shown_is_the_migration(store, url):
+    an_older_store(store, url)
+    script = store.migration_sql()
+    assert "ALTER TABLE" in script
+    assert store.version().installed == OLDEST
     store.engine.dispose()
     execute(url, script)
     assert store.version().is_current
@@ -143,13 +144,15 @@ def test_a_store_of_a_newer_release_is_refused(store, url):
             ask()
 
 
-def test_the_users_tables_and_migrations_are_left_alone(store, url):
-    execute(url, "create table alembic_version (version_num varchar(32)); create table orders (id integer);")
-    execute(url, "insert into alembic_version values ('theirs');")
-    run_migrations(store)
-    with store.engine.connect() as connection:
-        assert connection.exec_driver_sql("select version_num from alembic_version").all() == [("theirs",)]
-    assert set(inspect(store.engine).get_table_names()) == {"alembic_version", "orders", *store.tables.metadata.tables}
+@pytest.mark.parametrize("version", [None, "0006"])
+def test_tables_that_no_release_made_are_refused(store, url, version):
+    store.create_tables()
+    store.engine.dispose()
+    change = f"update {MIGRATIONS} set version_num = '{version}'" if version else f"drop table {MIGRATIONS}"
+    execute(url, f"{change};")
+    for ask in (store.create_tables, store.migration_sql):
+        with raises(StoreNotPrepared, match=f"at version {version or 'none'}, which no release had"):
+            ask()
 
 
 def test_a_users_table_of_our_name_is_not_taken_for_ours(store, url):
@@ -168,7 +171,7 @@ def test_a_column_that_is_not_there_yet_says_that_the_store_is_old(store, url):
 
 
 def test_a_migration_that_fails_leaves_the_store_as_it_was(store, url, tmp_path, monkeypatch):
-    from_before_migrations(store, url)
+    an_older_store(store, url)
     before = set(inspect(store.engine).get_table_names())
     scripts = tmp_path / "scripts"
     shutil.copytree(SCRIPTS, scripts)
@@ -178,7 +181,7 @@ def test_a_migration_that_fails_leaves_the_store_as_it_was(store, url, tmp_path,
     with pytest.raises(StoreNotPrepared):
         store.create_tables()
     assert set(inspect(store.engine).get_table_names()) == before
-    assert store.version().installed is None
+    assert store.version().installed == OLDEST
 
 
 def test_alembic_is_not_loaded_where_nothing_is_migrated(tmp_path):

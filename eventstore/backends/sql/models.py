@@ -7,8 +7,7 @@ stream; `ce_time` repeats `time` as text because Debezium drops trailing zeros o
 
 The store's tables brought to the version of this release; alembic is loaded only where there is something to change.
 
-A new store is made from the models and stamped. An older one runs the migrations that it lacks. A store from before
-the first migration begins with that one, which adds missing parts and leaves existing ones.
+A new store is made from the models and stamped. An older one runs the migrations that it lacks.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from io import StringIO
 from typing import TYPE_CHECKING, Any, Final
 
 import sqlalchemy as sa
+from sqlalchemy.schema import CreateIndex, CreateSchema, CreateTable, DDLElement
 
 from eventstore.backends.sql.values import UtcDateTime, keys, needed, optional
 from eventstore.errors import StoreNotPrepared
@@ -195,6 +195,8 @@ def _scheduled(metadata: sa.MetaData) -> sa.Table:
 
 # The newest migration. Numbers of four digits compare as text; a test asks alembic whether this is so.
 NEWEST: Final = "0008"
+# Tables of an older version are of no release.
+OLDEST: Final = "0007"
 _SCRIPTS: Final = "eventstore.backends.sql:migrations"
 # These columns distinguish the store's tables from a user's tables of the same name.
 _MARKS: Final = {
@@ -239,29 +241,40 @@ def bring_up_to_date(connection: sa.Connection, tables: Tables) -> None:
 
 
 def migrate(connection: sa.Connection, tables: Tables) -> None:
-    """Run the migrations that are missing, all of them where none was run."""
+    """Run the migrations that are missing."""
     from alembic import command
 
     command.upgrade(_config(tables, connection=connection), NEWEST)
 
 
 def migration_sql(connection: sa.Connection, tables: Tables) -> str:
-    """Return what `migrate` would execute, as SQL text; nothing where there is nothing to do. StoreNotPrepared."""
+    """Return what `bring_up_to_date` would execute, as SQL text. Empty if there is nothing to do. StoreNotPrepared."""
     if is_current(connection, tables):
         return ""
+    if _is_new(connection, tables):
+        return _creation_sql(connection, tables)
     from alembic import command
 
     config = _config(tables, dialect=connection.dialect.name)
     config.output_buffer = StringIO()
-    if tables.schema is not None and not sa.inspect(connection).has_schema(tables.schema):
-        config.output_buffer.write(f'CREATE SCHEMA "{tables.schema}";\n\n')
-    command.upgrade(config, f"{version_of(connection, tables) or 'base'}:{NEWEST}", sql=True)
+    command.upgrade(config, f"{version_of(connection, tables)}:{NEWEST}", sql=True)
     return config.output_buffer.getvalue()
 
 
+def _creation_sql(connection: sa.Connection, tables: Tables) -> str:
+    made: list[DDLElement | sa.Insert] = []
+    if tables.schema is not None and not sa.inspect(connection).has_schema(tables.schema):
+        made.append(CreateSchema(tables.schema))
+    for table in tables.metadata.sorted_tables:
+        made += [CreateTable(table), *map(CreateIndex, sorted(table.indexes, key=lambda index: str(index.name)))]
+    made.append(sa.insert(tables.migrations).values(version_num=sa.literal_column(f"'{NEWEST}'")))
+    texts = (str(statement.compile(dialect=connection.dialect)).strip() for statement in made)
+    return "".join(f"{text};\n\n" for text in ("BEGIN", *texts, "COMMIT"))
+
+
 def _is_new(connection: sa.Connection, tables: Tables) -> bool:
-    """Say whether there is no table yet; StoreNotPrepared where a name is taken by a table that is none of ours."""
-    looked = sa.inspect(connection)
+    """Say whether there is no table yet; StoreNotPrepared if the tables are another program's, or of no release."""
+    looked, version = sa.inspect(connection), version_of(connection, tables)
     present = [name for name in _MARKS if looked.has_table(name, schema=tables.schema)]
     for name in present:
         if _MARKS[name] not in {column["name"] for column in looked.get_columns(name, schema=tables.schema)}:
@@ -270,7 +283,13 @@ def _is_new(connection: sa.Connection, tables: Tables) -> bool:
                 remedy='give the store a schema of its own (PostgreSQL: schema="…"), or a file of its own (SQLite)',
                 place=shown_url(connection.engine.url),
             )
-    return not present and version_of(connection, tables) is None
+    if (present or version) and (version or "") < OLDEST:
+        raise StoreNotPrepared(
+            f"the event store's tables are at version {version or 'none'}, which no release had",
+            remedy="export it by the code that wrote it (factfold store export), and import it into a new store",
+            place=shown_url(connection.engine.url),
+        )
+    return version is None
 
 
 def _config(tables: Tables, **attributes: Any) -> Config:
