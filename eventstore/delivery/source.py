@@ -26,6 +26,7 @@ from __future__ import annotations
 import re
 import sqlite3
 import traceback
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
@@ -279,22 +280,25 @@ class Lag:
         return max((partition.seconds for partition in self.partitions), default=0.0)
 
 
-class Source(Protocol[A]):
+class Source(ABC, Generic[A]):
     """A log read by a group, in order within each key.
 
     Examples:
         >>> source: Source = StoreSource(store, review, category="payment")
     """
 
+    @abstractmethod
     def checkpoint_name(self, arrival: A) -> str:
         """Return the name under which the inbox keeps a record: no other log of its group has it."""
 
+    @abstractmethod
     def key_of(self, arrival: A) -> str:
         """Return what names the records that are handled in order: the stream of an event."""
 
     def open(self, on_revoked: Callable[[], None]) -> None:
         """Begin to read. `on_revoked` is called before places are given up, and ends the batch at hand."""
 
+    @abstractmethod
     def poll(self, timeout: float) -> Sequence[A]:
         """Return the next batch once there is one, nothing after `timeout` seconds."""
 
@@ -309,6 +313,7 @@ class Source(Protocol[A]):
 
     def take(self, arrivals: Sequence[A]) -> Sequence[A]:
         """Take arrivals as done before they are handled, for good. Return those that may be handled."""
+        return arrivals
 
     def acknowledge(self, arrivals: Sequence[A]) -> None:
         """Take arrivals as done: they do not arrive again after a restart."""
@@ -322,6 +327,7 @@ class Source(Protocol[A]):
     def postpone(self, letter: DeadLetter[A], after: timedelta) -> None:
         """Keep a record for another attempt after a while, untouched. Returns once it is stored."""
 
+    @abstractmethod
     def lag(self) -> Lag:
         """Return how far the group is behind."""
 

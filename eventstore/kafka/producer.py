@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from threading import Lock
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 from warnings import catch_warnings
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -34,6 +34,9 @@ from eventstore.topics import (
     dead_letter_topic,
 )
 
+if TYPE_CHECKING:
+    from eventstore.backends.sql.outbox import OutboxRecord
+
 _TOO_LARGE: Final = frozenset({"MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE", "INVALID_MSG_SIZE"})
 # A broker that restarts is back sooner. After a longer outage the writer starts again from the topic's end.
 _PUBLISHING_SECONDS: Final = 30.0
@@ -44,30 +47,6 @@ _BY_KEY: Final = -1
 
 Delivered = Callable[[KafkaError | None, Message], None]
 Row = dict[str, Any]  # `key` and `value`, texts or bytes; a tombstone's value is None
-
-
-class Addressed(Protocol):
-    """A record with its place: topic and partition."""
-
-    @property
-    def topic(self) -> str:
-        """The topic."""
-
-    @property
-    def partition(self) -> int | None:
-        """The partition of the topic; None leaves the place to the key."""
-
-    @property
-    def key(self) -> str | bytes | None:
-        """The key."""
-
-    @property
-    def value(self) -> bytes | None:
-        """The value, None for a tombstone."""
-
-    @property
-    def headers(self) -> Sequence[tuple[str, Any]]:
-        """The headers in their order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +112,7 @@ class Publisher(Closing):
             # The abort markers of the last one are written when this returns, and its epoch is refused everywhere.
             self._producer.init_transactions(deadline)
 
-    def send(self, records: Iterable[Addressed]) -> None:
+    def send(self, records: Iterable[OutgoingRecord | OutboxRecord]) -> None:
         """Begin a transaction and send these records in order. `commit` raises what fails."""
         self._begin()
         for record in records:
@@ -180,7 +159,7 @@ def _producer(settings: Settings, deadline: float, own: Mapping[str, Any]) -> Pr
     return Producer({**given, **own})
 
 
-def _produce(producer: Producer, record: Addressed, delivered: Delivered | None = None) -> None:
+def _produce(producer: Producer, record: OutgoingRecord | OutboxRecord, delivered: Delivered | None = None) -> None:
     """Hand a record to librdkafka, once there is room for it."""
     headers, partition = list(record.headers), _BY_KEY if record.partition is None else record.partition
     while True:

@@ -127,9 +127,6 @@ class ShareSource(GroupSource):
             self._check_broker()
         return self._reader.opened(arrivals)
 
-    def prepare(self) -> None:
-        """Nothing: a worker borrows no records that it has no hands for."""
-
     def keep_alive(self) -> None:
         """End the batch at hand before the broker lends its records to another worker."""
         if time.monotonic() > self._halts_at:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from eventstore.delivery.source import DeadLetter, Lag
+from eventstore.delivery.source import DeadLetter, Lag, Source
 from eventstore.delivery.subscriptions import Subscription
 from eventstore.erasure import KeyStore, PersonalData
 from eventstore.errors import OffsetsExpired
@@ -36,10 +36,10 @@ from eventstore.restarts import PATIENCE_SECONDS
 from eventstore.settings import Settings
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
+    pass
 
 
-class GroupSource:
+class GroupSource(Source[KafkaArrival]):
     """The topics of a subscription as a source."""
 
     def __init__(
@@ -68,9 +68,6 @@ class GroupSource:
     def key_of(self, arrival: KafkaArrival) -> str:
         """Return the event's stream."""
         return arrival.key
-
-    def checkpoint(self, tx: Connection, arrivals: Sequence[KafkaArrival]) -> None:
-        """Nothing: the broker knows which records are done, and the inbox bridges the gap."""
 
     def _opened(self, on_revoked: Callable[[], None]) -> None:
         self._on_revoked = on_revoked

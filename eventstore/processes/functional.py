@@ -29,7 +29,6 @@ from eventstore.errors import DeclarationError
 from eventstore.processes.process import (
     Correlation,
     Process,
-    Reply,
     Sending,
     compensated,
     late,
@@ -37,6 +36,9 @@ from eventstore.processes.process import (
     replies,
     starts,
     times_out,
+)
+from eventstore.processes.process import (
+    Reply as Reply,
 )
 
 S = TypeVar("S")
@@ -260,20 +262,3 @@ def _deciding(decide: Decide[Any], state: type, fixed: object | None) -> Callabl
     if fixed is None:
         return lambda self, given: run(self, given)
     return lambda self: run(self, fixed)
-
-
-__all__ = [
-    "Compensated",
-    "Decision",
-    "Reply",
-    "TimeOut",
-    "compensate",
-    "delayed",
-    "done",
-    "expiring",
-    "process_of",
-    "send",
-    "set_timer",
-    "take_back",
-    "undone_by",
-]

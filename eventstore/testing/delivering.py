@@ -8,7 +8,7 @@ The road is the real one (inbox, transaction, retries, in the handler's own data
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, cast
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 from eventstore.backends.memory import MemoryEventStore
 from eventstore.backends.sql.source import StoreArrival
 from eventstore.delivery.attempt import DeliveryReport
-from eventstore.delivery.source import DeadLetter, Lag
+from eventstore.delivery.source import DeadLetter, Lag, Source
 from eventstore.delivery.subscriber import Subscriber
 from eventstore.delivery.subscriptions import Subscription
 from eventstore.errors import DeclarationError
@@ -25,7 +25,7 @@ from eventstore.identifiers import ANY, StreamName
 from eventstore.store import RecordedEvent
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection, Engine
+    from sqlalchemy import Engine
     from sqlalchemy.ext.asyncio import AsyncEngine
 
 __all__ = ["deliver", "deliver_async"]
@@ -121,7 +121,7 @@ def _arrivals(events: Sequence[object], stream_id: str) -> list[StoreArrival]:
     return [StoreArrival(event, {}, event.type) for event in recorded]
 
 
-class _List:
+class _List(Source[StoreArrival]):
     """A log that is a list. It stores no progress: every record is delivered as it stands."""
 
     def __init__(self, arrivals: Sequence[StoreArrival], subscription: Subscription[..., Any]) -> None:
@@ -136,27 +136,9 @@ class _List:
         """Return the event's stream."""
         return arrival.event.stream
 
-    def open(self, on_revoked: Callable[[], None]) -> None:
-        """Do nothing: no partition is revoked."""
-
     def poll(self, timeout: float) -> Sequence[StoreArrival]:
         batch, self.left = self.left[: self._batch], self.left[self._batch :]
         return batch
-
-    def prepare(self) -> None:
-        """Everything is there."""
-
-    def keep_alive(self) -> None:
-        """Do nothing: no broker waits."""
-
-    def checkpoint(self, tx: Connection, arrivals: Sequence[StoreArrival]) -> None:
-        """Its place is of no interest."""
-
-    def take(self, arrivals: Sequence[StoreArrival]) -> Sequence[StoreArrival]:
-        return arrivals
-
-    def acknowledge(self, arrivals: Sequence[StoreArrival]) -> None:
-        """Its place is of no interest."""
 
     def give_back(self, arrivals: Sequence[StoreArrival]) -> None:
         self.left = [*arrivals, *self.left]
@@ -169,6 +151,3 @@ class _List:
 
     def lag(self) -> Lag:
         return Lag(())
-
-    def close(self) -> None:
-        """Nothing is open."""

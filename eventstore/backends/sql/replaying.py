@@ -12,11 +12,10 @@ from itertools import islice
 from threading import Event
 from typing import Any, Final, NoReturn, cast
 
-from sqlalchemy import Connection, Engine, column, inspect, select, table
+from sqlalchemy import Connection, Engine
 
-from eventstore.backends.sql.dialect import transaction
 from eventstore.backends.sql.process_rows import SqlInboxes
-from eventstore.backends.sql.source import StoreArrival, checkpoint_name
+from eventstore.backends.sql.source import Checkpoints, StoreArrival
 from eventstore.backends.sql.store import SqlEventStore
 from eventstore.delivery.attempt import Attempt, AttemptFailed, AttemptHopeless, Delivering
 from eventstore.delivery.calls import Calls, HandlerThread
@@ -32,7 +31,6 @@ from eventstore.topics import require_source
 
 # One look-up of sources and of inbox rows for so many events.
 _PAGE: Final = 500
-_CHECKPOINTS: Final = table("factfold_checkpoints", column("subscriber"), column("topic"))
 
 
 @dataclass(slots=True)
@@ -200,20 +198,13 @@ class _Road:
     def checkpoint_name(self, arrival: StoreArrival) -> str:
         if (category := arrival.category) not in self._names:
             topic = self._topics[category]
-            embedded = checkpoint_name(topic, self._store, self._engine)
-            on_store = embedded == topic or self._has_checkpoint(embedded)
-            self._names[category] = embedded if on_store else topic
+            place = Checkpoints(self._store, self._group, topic, engine=self._engine)
+            on_store = place.checkpoint_name == topic or place.looked_up() is not None
+            self._names[category] = place.checkpoint_name if on_store else topic
         return self._names[category]
 
     def checkpoint(self, tx: Connection, arrivals: Sequence[StoreArrival]) -> None:
         """Nothing: the group's place stays."""
-
-    def _has_checkpoint(self, name: str) -> bool:
-        own = (_CHECKPOINTS.c.subscriber == self._group, _CHECKPOINTS.c.topic == name)
-        with transaction(self._engine) as tx:
-            if not inspect(tx).has_table(_CHECKPOINTS.name):
-                return False
-            return tx.execute(select(_CHECKPOINTS.c.topic).where(*own)).first() is not None
 
 
 def parse_position(text: str) -> Position:

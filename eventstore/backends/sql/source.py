@@ -19,7 +19,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
@@ -30,7 +30,7 @@ from eventstore.backends.sql.letter_rows import LetterReplays, dead_letters_tabl
 from eventstore.backends.sql.store import SqlEventStore
 from eventstore.backends.sql.values import keys, needed
 from eventstore.backends.sql.ways import create_missing, upsert
-from eventstore.delivery.source import DeadLetter, Lag, PartitionLag
+from eventstore.delivery.source import DeadLetter, Lag, PartitionLag, Source
 from eventstore.delivery.subscriptions import Subscription
 from eventstore.errors import CheckpointMoved, DeclarationError, FactfoldError
 from eventstore.identifiers import Position, check_category
@@ -166,7 +166,7 @@ class StoreArrival:
         return self.event
 
 
-class StoreSource:
+class StoreSource(Source[StoreArrival]):
     """Categories of a store as the source of a subscription, or a branch of them: the events `branch` says yes to.
 
     `category` is that of the subscription's topic, or a list of those of its topics, in the same order.
@@ -228,12 +228,6 @@ class StoreSource:
         while not (arrivals := self._next()) and time.monotonic() < until:
             time.sleep(min(_GLANCE_SECONDS, timeout))
         return arrivals
-
-    def prepare(self) -> None:
-        """Nothing: a page of the store is read quickly."""
-
-    def keep_alive(self) -> None:
-        """Nothing: there is no group to be thrown out of."""
 
     def checkpoint(self, tx: sa.Connection, arrivals: Sequence[StoreArrival]) -> None:
         """Move the checkpoint behind these events, or end their replays.
@@ -299,9 +293,6 @@ class StoreSource:
             if letter.arrival.again is not None:
                 self._replays.died(tx, letter.arrival.again)
 
-    def postpone(self, letter: DeadLetter[StoreArrival], after: timedelta) -> None:
-        """Nothing is put off here: `__init__` refuses a subscription with `retry`."""
-
     def lag(self) -> Lag:
         """Return how many events of each category wait, those of other branches included."""
         return Lag(tuple(self._lag(category) for category in self._checkpoints))
@@ -311,9 +302,6 @@ class StoreSource:
         with transaction(self._engine) as tx:
             place = checkpoint.stored(tx)
         return _waiting(self._store, checkpoint, place, category)
-
-    def close(self) -> None:
-        """Nothing: the store and the engine are the caller's."""
 
     def _replayed(self) -> list[StoreArrival]:
         waiting = self._replays.waiting(limit=1 if self._subscription.at_most_once else self._subscription.batch)
