@@ -19,24 +19,16 @@ from cdc.connectors.secrets import file_of, revealed, store_secret, stored_secre
 from cdc.errors import SourceNotReady
 from cdc.findings import errors
 from cdc.identifiers import check_name, quoted
-from cdc.source.catalogue import publication_facts, role_facts, typed_errors
-from cdc.source.grants import (
-    prepare_source,
-    publication_statement,
-    rights_statements,
-    role_statement,
-    set_password,
-    unpublished,
-)
-from cdc.source.signal_table import signal_statements, signal_table_of
+from cdc.source.catalogue import role_facts, typed_errors
+from cdc.source.grants import missing_statements, prepare_source, set_password
 from cdc.source.source_health import source_findings
 from eventstore.errors import FactfoldError, StoreNotPrepared
 from eventstore.shown_urls import shown_url
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
-    from sqlalchemy import URL, Connection, Engine, MetaData
+    from sqlalchemy import URL, Engine, MetaData
 
     from cdc.connectors.postgres_connector import PostgresConnector
     from eventstore import Aggregate, SqlEventStore
@@ -215,30 +207,13 @@ def rights_step(login: ConnectorLogin, *, by: Engine) -> Step:
     def sql() -> tuple[str, ...]:
         with typed_errors(by), by.connect() as connection:
             needed = tuple(missing_statements(connection, login.connector))
-        if role_statement(login.role) not in needed:
+        if not needed[0].startswith("CREATE ROLE"):
             return needed
         # What SQL cannot say without the password.
         where = "stands behind its reference" if login.file is None else f"{login.file[0]} has"
         return (*needed, f"-- in psql: \\password {quoted(login.role)} and the password that {where}")
 
     return Step("source", login.connector.name, look, make, sql, done="role, rights and publication")
-
-
-def missing_statements(connection: Connection, connector: PostgresConnector) -> Iterator[str]:
-    """Yield the SQL that a source still needs for a connector. A right that the role has is granted again."""
-    role, publication = role_facts(connection, connector.user), publication_facts(connection, connector.publication)
-    if role is None:
-        yield role_statement(connector.user)
-    elif not (role.can_login and role.replicates):
-        yield f"ALTER ROLE {quoted(connector.user)} LOGIN REPLICATION"
-    signals = signal_table_of(connector)
-    if signals and connection.exec_driver_sql("SELECT to_regclass(%s)", (signals.quoted,)).scalar() is None:
-        yield from signal_statements(connector)
-    yield from rights_statements(connector)
-    if publication is None:
-        yield publication_statement(connector)
-    elif lacking := unpublished(publication, connector):
-        yield f"ALTER PUBLICATION {quoted(connector.publication)} ADD TABLE {lacking}"
 
 
 _NO_ADMINISTRATOR = "give an administrator's URL (admin=, --admin-url), or have the SQL run by one"

@@ -19,8 +19,8 @@ from cdc.connectors.secrets import revealed
 from cdc.errors import SourceNotReady
 from cdc.findings import Finding, Severity, errors
 from cdc.identifiers import quoted
-from cdc.source.catalogue import PublicationFacts, publication_facts, role_facts, table_facts, typed_errors
-from cdc.source.signal_table import ensure_signal_table, signal_rights, signal_statements
+from cdc.source.catalogue import publication_facts, role_facts, table_facts, typed_errors
+from cdc.source.signal_table import ensure_signal_table, signal_rights, signal_statements, signal_table_of
 from cdc.source.source_health import (
     of_life,
     preparation_findings,
@@ -54,7 +54,7 @@ def grant_statements(connector: PostgresConnector) -> tuple[str, ...]:
         'CREATE ROLE "shop_cdc" LOGIN REPLICATION'
     """
     return (
-        role_statement(connector.user),
+        f"CREATE ROLE {quoted(connector.user)} LOGIN REPLICATION",
         *signal_statements(connector),
         *rights_statements(connector),
         publication_statement(connector),
@@ -90,12 +90,25 @@ def prepare_source(engine: Engine, connector: PostgresConnector, *, password: st
     with typed_errors(engine, denied=_DENIED), engine.begin() as connection:
         ensure_signal_table(connection, connector)
         _refuse(connector, errors(preparation_findings(connection, connector)))
-        _ensure_role(connection, connector.user, password)
-        for statement in rights_statements(connector):
-            connection.exec_driver_sql(statement)
+        if password is None:
+            _require_role(connection, connector.user)
+        _run(connection, _role_changes(connection, connector.user))
+        if password is not None:
+            set_password(connection, connector.user, password)
+        _run(connection, rights_statements(connector))
         # PostgreSQL only warns a role that may not grant a right.
         _refuse(connector, errors(rights_findings(connection, connector)))
-        _ensure_publication(connection, connector)
+        _run(connection, _publication_changes(connection, connector))
+
+
+def missing_statements(connection: Connection, connector: PostgresConnector) -> Iterator[str]:
+    """Yield the SQL that a source still needs for a connector. A right that the role has is granted again."""
+    yield from _role_changes(connection, connector.user)
+    signals = signal_table_of(connector)
+    if signals and _one(connection, "SELECT to_regclass(%s)", signals.quoted) is None:
+        yield from signal_statements(connector)
+    yield from rights_statements(connector)
+    yield from _publication_changes(connection, connector)
 
 
 def check_source(engine: Engine, connector: PostgresConnector) -> None:
@@ -174,11 +187,6 @@ def _slot_reader(connection: Connection, slot: str) -> int | None:
     return reader
 
 
-def role_statement(user: str) -> str:
-    """Return the SQL that makes a connector's role, without its password."""
-    return f"CREATE ROLE {quoted(user)} LOGIN REPLICATION"
-
-
 def rights_statements(connector: PostgresConnector) -> Iterator[str]:
     """Yield the SQL of the role's rights: to connect, to read the tables, to write signals."""
     role = quoted(connector.user)
@@ -197,29 +205,31 @@ def publication_statement(connector: PostgresConnector) -> str:
     return f"CREATE PUBLICATION {name} FOR TABLE {tables} WITH ({publication_options(connector)})"
 
 
-def _ensure_role(connection: Connection, user: str, password: str | SecretStr | None) -> None:
-    role = role_facts(connection, user)
-    if role is None and password is None:
+def _require_role(connection: Connection, user: str) -> None:
+    if role_facts(connection, user) is None:
         raise SourceNotReady(
             f"role {user} does not exist, and no password was given for it",
             remedy="pass password=…, the one that the connector's reference names",
             place=user,
         )
-    if role is None:
-        connection.exec_driver_sql(f"CREATE ROLE {quoted(user)} LOGIN")
-    elif not role.can_login:
-        connection.exec_driver_sql(f"ALTER ROLE {quoted(user)} LOGIN")
-    if role is None or not role.replicates:
-        connection.exec_driver_sql(_let_replicate(connection, user))
-    if password is not None:
-        set_password(connection, user, password)
 
 
-def _let_replicate(connection: Connection, user: str) -> str:
-    managed = _one(connection, "SELECT 1 FROM pg_roles WHERE rolname = %s", _REPLICATES_WHERE_MANAGED)
+def _run(connection: Connection, statements: Iterable[str]) -> None:
+    for statement in statements:
+        connection.exec_driver_sql(statement)
+
+
+def _role_changes(connection: Connection, user: str) -> Iterator[str]:
+    role = role_facts(connection, user)
+    has = {"LOGIN": role is not None and role.can_login, "REPLICATION": role is not None and role.replicates}
+    lacking = [word for word in has if not has[word]]
+    asked = "SELECT 1 FROM pg_roles WHERE rolname = %s"
+    if managed := "REPLICATION" in lacking and bool(_one(connection, asked, _REPLICATES_WHERE_MANAGED)):
+        lacking.remove("REPLICATION")
+    if lacking:
+        yield f"{'ALTER' if role else 'CREATE'} ROLE {quoted(user)} {' '.join(lacking)}"
     if managed:
-        return f"GRANT {quoted(_REPLICATES_WHERE_MANAGED)} TO {quoted(user)}"
-    return f"ALTER ROLE {quoted(user)} REPLICATION"
+        yield f"GRANT {quoted(_REPLICATES_WHERE_MANAGED)} TO {quoted(user)}"
 
 
 def set_password(connection: Connection, user: str, password: str | SecretStr) -> None:
@@ -239,31 +249,23 @@ def _scram_verifier(connection: Connection, user: str, password: str | SecretStr
     return verifier
 
 
-def _ensure_publication(connection: Connection, connector: PostgresConnector) -> None:
-    """Make the publication, or add what it lacks; it may be another connector's too, so nothing is taken from it."""
+def _publication_changes(connection: Connection, connector: PostgresConnector) -> Iterator[str]:
+    """Yield what the publication lacks. It may be another connector's too: nothing is taken from it."""
     publication = publication_facts(connection, connector.publication)
     if publication is None:
-        connection.exec_driver_sql(publication_statement(connector))
+        yield publication_statement(connector)
         return
     alter = f"ALTER PUBLICATION {quoted(connector.publication)}"
     if not publication.operations.issuperset(connector.operations):
         operations = ", ".join(dict.fromkeys([*connector.operations, *sorted(publication.operations)]))
-        connection.exec_driver_sql(f"{alter} SET (publish = '{operations}')")
-    if not publication.by_root and _has_partitions(connection, connector):
-        connection.exec_driver_sql(f"{alter} SET (publish_via_partition_root = true)")
+        yield f"{alter} SET (publish = '{operations}')"
+    facts = [table_facts(connection, table, role=connector.user) for table in connector.table_names]
+    if not publication.by_root and any(one is not None and one.kind == "p" for one in facts):
+        yield f"{alter} SET (publish_via_partition_root = true)"
         publication = publication_facts(connection, connector.publication) or publication
-    if lacking := unpublished(publication, connector):
-        connection.exec_driver_sql(f"{alter} ADD TABLE {lacking}")
-
-
-def _has_partitions(connection: Connection, connector: PostgresConnector) -> bool:
-    tables = (table_facts(connection, table, role=connector.user) for table in connector.table_names)
-    return any(facts is not None and facts.kind == "p" for facts in tables)
-
-
-def unpublished(publication: PublicationFacts, connector: PostgresConnector) -> str:
-    """Return the connector's tables that a publication lacks, quoted, with commas between them."""
-    return ", ".join(table.quoted for table in connector.table_names if str(table) not in publication.tables)
+    lacking = [table.quoted for table in connector.table_names if str(table) not in publication.tables]
+    if lacking:
+        yield f"{alter} ADD TABLE {', '.join(lacking)}"
 
 
 def _one(connection: Connection, statement: str, *values: object) -> Any:
