@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from datetime import UTC, datetime
-from uuid import UUID
+from typing import Unpack
 
 from eventstore.backends.sql.engines import engine_in_memory
-from eventstore.backends.sql.store import SqlEventStore
-from eventstore.erasure import KeyStore, MasterKeys
-from eventstore.topics import DEFAULT_SOURCE
+from eventstore.backends.sql.store import SqlEventStore, StoreOptions
+from eventstore.erasure import MasterKeys
 
 
 class MemoryEventStore(SqlEventStore):
@@ -28,14 +25,8 @@ class MemoryEventStore(SqlEventStore):
         >>> service = Dispatcher(MemoryEventStore())
     """
 
-    def __init__(
-        self,
-        *,
-        source: str = DEFAULT_SOURCE,
-        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
-        new_id: Callable[[], UUID] | None = None,
-        keys: KeyStore | MasterKeys | None = None,
-    ) -> None:
-        keys = MasterKeys({"memory": os.urandom(32)}) if keys is None else keys
-        super().__init__(engine_in_memory(), source=source, clock=clock, new_id=new_id, keys=keys)
+    def __init__(self, **options: Unpack[StoreOptions]) -> None:
+        if options.get("keys") is None:
+            options["keys"] = MasterKeys({"memory": os.urandom(32)})
+        super().__init__(engine_in_memory(), **options)
         self.create_tables()

@@ -8,10 +8,9 @@ from __future__ import annotations
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields, replace
-from datetime import UTC, datetime
 from functools import cached_property, partial, wraps
 from types import TracebackType
-from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, cast
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, cast
 from uuid import UUID, uuid4
 
 from sqlalchemy import URL
@@ -22,18 +21,15 @@ from eventstore.aggregates.dispatcher import ATTEMPTS, Dispatcher, Middleware, R
 from eventstore.backends.sql.engines import async_engine_for
 from eventstore.backends.sql.greenlets import await_only, in_greenlet, in_thread, one_by_one, waited_for
 from eventstore.backends.sql.reading import JoinedStreams
-from eventstore.backends.sql.store import SqlEventStore
+from eventstore.backends.sql.store import SqlEventStore, StoreOptions
 from eventstore.erasure import KeyStore, MasterKeys
 from eventstore.identifiers import ExpectedVersion, StreamName, checked_command_id, require_type
 from eventstore.schema_registry import SchemaRegistry
 from eventstore.snapshots import Snapshots
 from eventstore.store import NO_METADATA, AppendResult, Command, Metadata, StreamAppend
-from eventstore.topics import DEFAULT_SOURCE
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-_NOW: Final = partial(datetime.now, UTC)
 
 
 class _InThreads:
@@ -117,30 +113,14 @@ class AsyncSqlEventStore(AsyncStreams):
         ...     result = await AsyncDispatcher(store).send("o1", Order.pay, amount=120)
     """
 
-    def __init__(
-        self,
-        database: str | URL | AsyncEngine,
-        *,
-        schema: str | None = None,
-        source: str = DEFAULT_SOURCE,
-        topic_prefix: str | None = None,
-        registry: SchemaRegistry | None = None,
-        clock: Callable[[], datetime] = _NOW,
-        new_id: Callable[[], UUID] | None = None,
-        keys: KeyStore | MasterKeys | None = None,
-    ) -> None:
+    def __init__(self, database: str | URL | AsyncEngine, **options: Unpack[StoreOptions]) -> None:
         self._owns_engine = not isinstance(database, AsyncEngine)
         self.engine = database if isinstance(database, AsyncEngine) else async_engine_for(database)
-        self.sync_store = SqlEventStore(
-            self.engine.sync_engine,
-            schema=schema,
-            source=source,
-            topic_prefix=topic_prefix,
-            registry=None if registry is None else cast("SchemaRegistry", _InThreads(registry)),
-            clock=clock,
-            new_id=new_id,
-            keys=keys if keys is None or isinstance(keys, MasterKeys) else cast("KeyStore", _InThreads(keys)),
-        )
+        if (registry := options.get("registry")) is not None:
+            options["registry"] = cast("SchemaRegistry", _InThreads(registry))
+        if (keys := options.get("keys")) is not None and not isinstance(keys, MasterKeys):
+            options["keys"] = cast("KeyStore", _InThreads(keys))
+        self.sync_store = SqlEventStore(self.engine.sync_engine, **options)
 
     async def run_sync(self, work: Callable[Concatenate[SqlEventStore, P], R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Run a synchronous function of the store. Other tasks work while it waits for the database."""

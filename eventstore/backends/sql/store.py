@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, TypedDict, Unpack
 from uuid import UUID
 
 from sqlalchemy import URL, Connection, Engine, inspect
@@ -50,6 +50,23 @@ from eventstore.topics import DEFAULT_SOURCE
 
 def _now() -> datetime:
     return datetime.now(UTC)
+
+
+class TenantOptions(TypedDict, total=False):
+    """Options of every store, and of a tenant's."""
+
+    registry: SchemaRegistry | None
+    clock: Callable[[], datetime]
+    new_id: Callable[[], UUID] | None
+    keys: KeyStore | MasterKeys | None
+
+
+class StoreOptions(TenantOptions, total=False):
+    """Options of every store, as in SqlEventStore."""
+
+    schema: str | None
+    source: str
+    topic_prefix: str | None
 
 
 class SqlEventStore(StoredEvents, ClosedStreams, StoredSnapshots, Closing):
@@ -318,10 +335,7 @@ def tenant_store(
     tenant: str,
     *,
     source: str | None = None,
-    registry: SchemaRegistry | None = None,
-    clock: Callable[[], datetime] = lambda: datetime.now(UTC),
-    new_id: Callable[[], UUID] | None = None,
-    keys: KeyStore | MasterKeys | None = None,
+    **options: Unpack[TenantOptions],
 ) -> SqlEventStore:
     """Open the event store of one tenant. `create_tables()` creates it.
 
@@ -344,16 +358,8 @@ def tenant_store(
     """
     schema = tenant_schema(tenant)
     _require_schemas(database)
-    return SqlEventStore(
-        database,
-        schema=schema,
-        source=source or f"/{tenant}",
-        topic_prefix=f"{tenant}-",
-        registry=registry,
-        clock=clock,
-        new_id=new_id,
-        keys=keys,
-    )
+    source = source or f"/{tenant}"
+    return SqlEventStore(database, schema=schema, source=source, topic_prefix=f"{tenant}-", **options)
 
 
 def tenants(engine: Engine) -> list[str]:

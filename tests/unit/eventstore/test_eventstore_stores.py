@@ -22,7 +22,6 @@ from sqlalchemy import create_engine
 import eventstore
 from eventstore import (
     ANY,
-    AsyncSqlEventStore,
     Dispatcher,
     MasterKeys,
     MemoryEventStore,
@@ -125,12 +124,6 @@ def test_where_a_category_stands(store: MemoryEventStore, clock: FixedClock) -> 
 def options(opener: Callable[..., object]) -> set[str]:
     parameters = inspect.signature(opener).parameters.values()
     return {parameter.name for parameter in parameters if parameter.kind is inspect.Parameter.KEYWORD_ONLY}
-
-
-def test_every_opener_of_a_store_takes_the_same_options() -> None:
-    every = options(SqlEventStore)
-    assert options(AsyncSqlEventStore) == every
-    assert options(tenant_store) == every - {"schema", "topic_prefix"}, "these two are the tenant's own"
 
 
 def test_every_opener_of_a_subscription_takes_the_same_options() -> None:
