@@ -20,113 +20,24 @@ _SQL = [
     "`events`",
     "[events]",
 ]
-_FORMATS = [
-    "%s",
-    "%(name)s",
-    "%b",
-    "{0}",
-    "{__class__}",
-    "${jndi:ldap://x}",
-    "$(reboot)",
-    "`reboot`",
-    "#{7*7}",
-    "{{7*7}}",
-    "%n%n%n",
-    ":name",
-    "?",
-    "$1",
-    "@x",
-    "\\g<0>",
-]
-_PATHS = [
-    "../../etc/passwd",
-    "..",
-    ".",
-    "/",
-    "//x",
-    "C:\\x",
-    "~",
-    "a/../b",
-    "%2e%2e%2f",
-    "file:///etc/passwd",
-    "\\\\host\\x",
-]
+_FORMATS = """
+%s %(name)s %b {0} {__class__} ${jndi:ldap://x} $(reboot) `reboot` #{7*7} {{7*7}} %n%n%n :name ? $1 @x \\g<0>
+""".split()
+_PATHS = "../../etc/passwd .. . / //x C:\\x ~ a/../b %2e%2e%2f file:///etc/passwd \\\\host\\x".split()
 _CONTROL = [f"a{chr(code)}b" for code in [*range(32), 127, *range(128, 160)]]
 _UNICODE = [
-    "\u200b",
-    "a\u200bb",
-    "\u202eabc",
-    "\ufeffa",
-    "\u2028",
-    "\u2029",
-    "a\u0301",
-    "á",
-    "ﬁ",
-    "Ａ",
-    "İ",
-    "ı",
-    "ß",
-    "ﷺ",
-    "𝔘",
-    "🔑",
-    "\U0010ffff",
-    "\ue000",
-    "\ud800",
-    "\udfff",
-    "a\ud83d",
-    "\u0000",
-    "ключ",
-    "鍵",
-    "مفتاح",
+    *"\u200b\u2028\u2029áﬁＡİıßﷺ𝔘🔑\U0010ffff\ue000\ud800\udfff\u0000",
+    *"a\u200bb \u202eabc \ufeffa a\u0301 a\ud83d ключ 鍵 مفتاح".split(" "),
     "e\u0301" * 40,
 ]
 _SPACES = ["", " ", "\t", "\n", "a b", " a", "a ", "\u00a0", "\u3000", "\r\n", "\x0b", "\x0c"]
-_DASHES = [
-    "-",
-    "--",
-    "a--b",
-    "-a",
-    "a-",
-    "@",
-    "a@1",
-    "a@-1",
-    "@0",
-    "a-b@3",
-    ":",
-    "a:b",
-    "|",
-    ",",
-    ";",
-    "=",
-    "&",
-    "#",
-    "*",
-    "<x>",
-    "'",
-    '"',
-]
-_RESERVED = [
-    "select",
-    "user",
-    "table",
-    "null",
-    "true",
-    "default",
-    "pg_catalog",
-    "information_schema",
-    "public",
-    "events",
-    "__consumer_offsets",
-    "factfold.schemas",
-    "con",
-    "nul",
-    "None",
-    "NaN",
-    "0",
-    "-1",
-    "1e9",
-    "0x41",
-]
+_DASHES = """
+- -- a--b -a a- @ a@1 a@-1 @0 a-b@3 : a:b | , ; = & # * <x> ' "
+""".split()
+_RESERVED = """
+select user table null true default pg_catalog information_schema public events __consumer_offsets
+factfold.schemas con nul None NaN 0 -1 1e9 0x41
+""".split()
 _LONG = ["x" * length for length in (40, 63, 64, 99, 100, 101, 249, 255, 256, 1_000, 10_000)]
 _MARKUP = ["<script>", "</x>", "<!--", "]]>", "&lt;", "\x1b[31mred", '{"a": 1}', "[1]", "!!python/object", "- a: b"]
 

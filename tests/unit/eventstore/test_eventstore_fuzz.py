@@ -25,7 +25,6 @@ from eventstore.fields.serialization import AvroDecoder
 from eventstore.kafka.arrivals import ArrivalReader
 from eventstore.personal.sealing import Origin
 from eventstore.schema_registry import RegisteredSchema, unknown_schema
-from eventstore.topics import TopicRecord, recorded_event
 from tests.unit.eventstore.client_records import Message
 from tests.unit.eventstore.mutations import NESTED, changed_bytes, changed_json, changed_lines
 from tests.vault import Vault
@@ -183,18 +182,6 @@ def changed_headers(chance: random.Random) -> list[tuple[str, bytes | None]]:
             case _:
                 found.append((name, value))
     return found
-
-
-@pytest.mark.parametrize("size", SIZES)
-def test_headers_of_records(payload: bytes, size: int) -> None:
-    decoder = AvroDecoder({JOINED.schema_id: JOINED.registered}.__getitem__)
-
-    def attempt(chance: random.Random) -> None:
-        record = TopicRecord("guest", 0, 1, b"guest-1@0", payload, tuple(changed_headers(chance)), 0)
-        recorded = recorded_event(record, decoder)
-        assert recorded.time.astimezone(UTC)
-
-    assert size // 4 < try_all(size, attempt) < size
 
 
 @pytest.mark.parametrize("size", SIZES)

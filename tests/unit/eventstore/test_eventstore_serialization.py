@@ -419,20 +419,3 @@ def test_a_model_that_takes_fields_it_does_not_declare_is_refused_when_the_class
         @event(name="visit.held")
         class Held:
             home: Loose
-
-
-def test_a_model_of_a_subclass_is_refused_by_field():
-    class Longer(AddressModel):
-        country: str
-
-    class Deep(Point):
-        z: int = 0
-
-    planned = Visit.Planned(guest="Ann", price=Decimal(3), home=Longer(street="a", country="b"))
-    with pytest.raises(InvalidEventData) as refused:
-        event_type_of(planned).to_plain(planned)
-    assert refused.value.place == "visit.planned.home"
-
-    with pytest.raises(InvalidEventData) as refused:
-        event_type_of(Visit.Moved).to_plain(Visit.Moved(to=Deep(1, 2, 3)))
-    assert refused.value.place == "visit.moved.to"
