@@ -226,13 +226,6 @@ def start(tmp_path: Path) -> Iterator[Start]:
         processes.kill(process)
 
 
-def test_a_started_process_is_found_by_id_and_start_time(start: Start) -> None:
-    recorded = start(SLEEPER)
-    found = recorded.find()
-    assert found is not None
-    assert found.pid == recorded.pid
-
-
 def test_a_started_process_is_no_child_of_ours_and_leads_no_terminal(start: Start) -> None:
     recorded = start(SLEEPER)
     assert recorded.pid not in {child.pid for child in psutil.Process().children(recursive=True)}

@@ -227,22 +227,6 @@ def test_who_asks_is_told_to_the_worker_and_to_nobody_else(answers, url, auth):
     assert "pass%2Fword" not in shown
 
 
-def test_certificates_are_asked_for_and_shown_as_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: dict[str, object] = {}
-
-    def request(session: requests.Session, method: str, url: str, **options: object) -> requests.Response:
-        seen.update(verify=session.verify, cert=session.cert)
-        raise requests.exceptions.SSLError("certificate verify failed")
-
-    monkeypatch.setattr(requests.Session, "request", request)
-    with (
-        ConnectClient("https://connect", verify="ca.pem", certificate=("me.pem", "me.key"), patience=0.3) as client,
-        pytest.raises(ConnectUnavailable),
-    ):
-        client.connectors()
-    assert seen == {"verify": "ca.pem", "cert": ("me.pem", "me.key")}
-
-
 def test_a_worker_that_is_slow_is_not_taken_for_one_that_is_away(client: ConnectClient) -> None:
     with responses.RequestsMock() as answers:
         answers.put(f"{URL}/connectors/shop/config", body=requests.ReadTimeout("read timed out"))

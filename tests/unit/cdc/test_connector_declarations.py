@@ -259,27 +259,6 @@ def test_values_a_reader_could_not_know_are_refused_without_schemas(key: str, va
     assert "JsonWithSchemas" in refused.value.remedy
 
 
-ADAPTIVE = {"time.precision.mode": "adaptive"}
-
-
-@each_row(
-    "ask",
-    [
-        # A schema in one part of the record does not excuse the other.
-        lambda: postgres(extra=ADAPTIVE | {"key.converter.schemas.enable": "true"}),
-        lambda: postgres(extra=ADAPTIVE | {"value.converter.schemas.enable": "true"}),
-        lambda: postgres(
-            encoding=JsonWithSchemas(times="adaptive"), extra={"key.converter.schemas.enable": "FALSE"}
-        ),
-        lambda: mysql(extra={"time.precision.mode": "microseconds"}),
-        lambda: mysql(extra={"bigint.unsigned.handling.mode": "precise"}),
-    ],
-)  # fmt: skip
-def test_what_one_part_without_schemas_does_not_tell_is_refused(ask: Any) -> None:
-    with pytest.raises(UnsupportedEncoding, match="JSON without schemas"):
-        ask()
-
-
 @pytest.mark.parametrize("encoding", [PlainJson(), *WITH_SCHEMA], ids=["plain", "json", "avro"])
 @pytest.mark.parametrize(
     "extra",

@@ -193,28 +193,9 @@ def test_marks_in_avro_are_read_by_their_schemas() -> None:
         mark(value)
 
 
-@pytest.mark.parametrize(
-    ("source", "place"),
-    [
-        ({"snapshot": "true", "sequence": '[null,"29099944"]'}, LogPlace(2, 29099944, False)),
-        ({"snapshot": "incremental", "sequence": '["29101456","29101456"]'}, LogPlace(2, 29101456, False)),
-        ({"snapshot": "false", "sequence": '["29103056","29103312"]'}, LogPlace(2, 29103056, True)),
-        ({"sequence": '[null,"7"]'}, LogPlace(2, 7, True)),
-    ],
-)
-def test_a_change_tells_its_place_among_the_commits(source: object, place: LogPlace) -> None:
-    event = {"source": source, "op": "c", "factfold_epoch": "2"}
-    assert read_place(RecordReader("value", None), json.dumps(event).encode(), "a[0]@1") == place
-    del event["factfold_epoch"]
-    assert read_place(RecordReader("value", None), json.dumps(event).encode(), "a[0]@1") == place._replace(epoch=0)
-
-
 @pytest.mark.parametrize("value", [None, b"", b"\xff", b"[]", b"7", b"{}", b'{"id": 7}', b"[" * 100_000])
 def test_other_records_are_refused_with_their_place(value: bytes | None) -> None:
     with pytest.raises(UndecodableChange, match=r"t\[0\]@9"):
         mark(value)
     with pytest.raises(UndecodableChange, match=r"a\[0\]@9"):
         read_place(RecordReader("value", None), value or b"{}", "a[0]@9")
-
-
-# ---- Batches of whole transactions where marks are gone, missing or of another life: topics in memory, no server

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections import defaultdict
 
 import pytest
 import sqlalchemy as sa
@@ -185,22 +184,6 @@ def test_a_stop_ends_the_pause_before_a_retry_and_what_was_done_is_acknowledged(
     assert (report.handled, source.acknowledged, amounts(engine)) == (1, ["1"], [1])
 
 
-def test_a_paused_subscriber_polls_nothing_and_stays_a_member():
-    seen, source = [], MemorySource(arrivals(1), arrivals(2))
-
-    def note(event: Payment.Received) -> None:
-        seen.append(event.amount)
-
-    with Subscriber(subscription("payments", group="g")(note), source) as subscriber:
-        subscriber.run_once(timeout=0)
-        subscriber.pause()
-        assert subscriber.run_once(timeout=0).records == 0
-        assert (seen, source.alive, source.acknowledged) == ([1], 1, ["1"])
-        subscriber.resume()
-        subscriber.run_once(timeout=0)
-    assert (seen, source.acknowledged) == ([1, 2], ["1", "2"])
-
-
 def test_a_pause_ends_a_batch_after_the_call_at_hand_and_nothing_is_lost_or_repeated():
     seen, source, paused = [], MemorySource(arrivals(1, 2, 3)), threading.Event()
 
@@ -253,22 +236,6 @@ def of_two_lanes():
     first, *others = (f"s{n}" for n in range(100))
     other = next(one for one in others if hash(f"payment-{one}") % 2 != hash(f"payment-{first}") % 2)
     return first, other
-
-
-def test_handlers_work_at_once_and_a_stream_stays_in_order():
-    first, other = of_two_lanes()
-    both, seen = threading.Barrier(2), defaultdict(list)
-
-    def note(event: Payment.Received) -> None:
-        if event.amount < 2:
-            both.wait(10)  # which one handler alone would not get past
-        seen[threading.current_thread()].append(event.amount)
-
-    source = MemorySource(streams(first, other, first, other, first))
-    report = deliver(subscription("payments", group="g", parallel=2)(note), source)
-    assert report.handled == 5
-    assert sorted(seen.values()) == [[0, 2, 4], [1, 3]]
-    assert source.acknowledged == ["0", "1", "2", "3", "4"]
 
 
 def halting(first, other, seen):

@@ -271,22 +271,6 @@ def test_a_process_reads_events_of_several_aggregates():
     assert Fulfilment.reactions.categories == {"order", "payment"}
 
 
-def test_a_state_field_that_a_new_version_brings_has_its_default():
-    class Late(Process, category="both", sends=[Item]):
-        since: str = "?"
-
-        @starts(Order.Placed)
-        def placed(self) -> None: ...
-
-        @replies(Item.reserve)
-        def answered(self) -> None: ...
-
-    found = given(Both, PLACED)
-    process = Late("1")
-    Late.evolve(process, found.steps[0])
-    assert process.since == "?"
-
-
 class Greeting(Process):
     name: str = ""
 
