@@ -114,9 +114,7 @@ from projections.stores.finals import (
 from projections.stores.outlook import outlook as outlook
 from projections.stores.generations import (
     drop as drop,
-    pause as pause,
     require_known as require_known,
-    resume as resume,
 )
 from projections.stores.aside import set_aside_places as set_aside_places
 from projections.stores.opening import (

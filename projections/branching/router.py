@@ -83,6 +83,7 @@ class RouterOptions:
     restarts: Restarts = field(default_factory=Restarts)
 
 
+@dataclass
 class Router:
     """Routes one topic to its branches. `open_router` makes it.
 
@@ -93,27 +94,19 @@ class Router:
         {'suspicious': 12, 'validated': 488, 'dead-letter': 0}
     """
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        settings: Settings,
-        *,
-        branches: Branches,
-        checkpoint: RouterCheckpoint,
-        options: RouterOptions,
-        metrics: RouterMetrics | None = None,
-    ) -> None:
-        self._spark = spark
-        self._settings = settings
-        self._branches = branches
-        self._checkpoint = checkpoint
-        self._options = options
+    spark: SparkSession
+    settings: Settings
+    branches: Branches
+    checkpoint: RouterCheckpoint
+    options: RouterOptions
+    metrics: RouterMetrics | None = None
+    reloads: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
         self._given_up: frozenset[int] = frozenset()
         self._settled: Mapping[int, int] = {}
-        self._metrics = metrics
-        self._outwaiting = router_outwaiting(branches, options.restarts, metrics)
-        self.mode: Mode = options.mode
-        self.reloads = 0
+        self._outwaiting = router_outwaiting(self.branches, self.options.restarts, self.metrics)
+        self.mode: Mode = self.options.mode
 
     def run(self, *, stop: Event) -> None:
         """Route until ``stop`` is set. Temporary failures lead to a new start from the Spark checkpoint.
@@ -138,7 +131,7 @@ class Router:
 
         Raises BrokerUnreachable if no broker answers within a second.
         """
-        return branch_counts(self._settings, self._branches, deadline=_GLANCE_SECONDS)
+        return branch_counts(self.settings, self.branches, deadline=_GLANCE_SECONDS)
 
     def _attempt(self, stop: Event) -> None:
         try:
@@ -146,16 +139,16 @@ class Router:
         except UnknownSchemaId as unknown:
             self._learn(unknown, stop)
         except RealTimeRefused as refused:
-            log.warning("real-time mode refused, micro-batches instead", topic=self._branches.topic, cause=str(refused))
+            log.warning("real-time mode refused, micro-batches instead", topic=self.branches.topic, cause=str(refused))
             self.mode = "micro-batch"
 
     def _follow(self, stop: Event) -> None:
         """Start the query and watch it until ``stop`` is set or it is outdated; raises what ended the query."""
         self._require_topics()
-        registry = read_schemas(self._settings)
+        registry = read_schemas(self.settings)
         self._given_up = self._given_up.difference(registry)
-        routing = Routing(self._branches, registry, given_up=self._given_up, settled=self._settled)
-        query = RoutingQuery(self._spark, routing, self._place())
+        routing = Routing(self.branches, registry, given_up=self._given_up, settled=self._settled)
+        query = RoutingQuery(self.spark, routing, self._place())
         try:
             self._watch(query, stop)
         finally:
@@ -183,20 +176,20 @@ class Router:
             self._require_topics(deadline=_GLANCE_SECONDS)
             return self._have_come()
         except BrokerUnreachable as error:  # the query waits for its broker by itself
-            log.warning("broker away, the query waits", topic=self._branches.topic, cause=error.message)
+            log.warning("broker away, the query waits", topic=self.branches.topic, cause=error.message)
             return False
 
     def _require_topics(self, *, deadline: float = DEADLINE_SECONDS) -> None:
-        with OffsetReader(self._settings, deadline=deadline) as reader:
-            reader.partitions([self._branches.topic, *self._branches.topics.values(), self._branches.dead_letter_topic])
+        with OffsetReader(self.settings, deadline=deadline) as reader:
+            reader.partitions([self.branches.topic, *self.branches.topics.values(), self.branches.dead_letter_topic])
 
     def _place(self) -> QueryPlace:
         return QueryPlace(
-            client=self._settings.kafka.jvm(),
-            spark_checkpoint=self._checkpoint.spark,
-            start=self._options.start,
+            client=self.settings.kafka.jvm(),
+            spark_checkpoint=self.checkpoint.spark,
+            start=self.options.start,
             mode=self.mode,
-            batch_seconds=self._options.batch_seconds,
+            batch_seconds=self.options.batch_seconds,
         )
 
     def _learn(self, unknown: UnknownSchemaId, stop: Event) -> None:
@@ -206,11 +199,11 @@ class Router:
         would cost a start each.
         """
         self._reload()
-        topic = self._branches.topic
+        topic = self.branches.topic
         log.info("unknown schema id, reading the registry", id=unknown.schema_id, place=unknown.place)
-        ends = end_offsets(self._settings, [topic])[topic]
-        until = time.monotonic() + self._options.schema_patience
-        while unknown.schema_id not in read_schemas(self._settings):
+        ends = end_offsets(self.settings, [topic])[topic]
+        until = time.monotonic() + self.options.schema_patience
+        while unknown.schema_id not in read_schemas(self.settings):
             if time.monotonic() > until:
                 self._given_up, self._settled = self._given_up | {unknown.schema_id}, ends
                 log.warning("schema id stays unknown", id=unknown.schema_id, topic=topic, dead_letters_below=ends)
@@ -221,16 +214,16 @@ class Router:
 
     def _have_come(self) -> bool:
         """Whether a schema has come whose id was given up: the query has to be started with it."""
-        come = self._given_up.intersection(read_schemas(self._settings)) if self._given_up else frozenset()
+        come = self._given_up.intersection(read_schemas(self.settings)) if self._given_up else frozenset()
         if come:
             self._reload()
-            log.info("schemas learnt after their ids were given up", ids=sorted(come), topic=self._branches.topic)
+            log.info("schemas learnt after their ids were given up", ids=sorted(come), topic=self.branches.topic)
         return bool(come)
 
     def _reload(self) -> None:
         self.reloads += 1
-        if self._metrics is not None:
-            self._metrics.reloaded()
+        if self.metrics is not None:
+            self.metrics.reloaded()
 
 
 def router_outwaiting(branches: Branches, restarts: Restarts, metrics: RouterMetrics | None = None) -> Outwaiting:

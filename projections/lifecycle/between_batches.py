@@ -193,10 +193,9 @@ def after_batches(
         count = metrics.forgot if metrics else _uncounted
         yield AfterBatch("rows forgotten", lambda due: old.forget(due.at, to_the_end=due.to_the_end), count)
     if has_finals(group.views):
-        results = FinalsDue(store, run, layout)
         yield AfterBatch(
             "final results given out",
-            lambda due: {} if due.at is None or not due.passed else results.give_out(due.at),
+            lambda due: {} if due.at is None or not due.passed else _give_out(store, run, layout, due.at),
             lambda rows: publisher.publish() if publisher else None,
         )
 
@@ -261,20 +260,13 @@ class Retaining:
         return forgotten
 
 
-class FinalsDue:
-    """The final results of one serving run that are due."""
-
-    def __init__(self, store: TableStore, run: Run, layout: GenerationLayout) -> None:
-        self._store = store
-        self._run, self._layout = run, layout
-
-    def give_out(self, at: int) -> Mapping[str, int]:
-        """Give out what is due by a time of `Moments`, by view."""
-        with self._store.looking() as connection:
-            if not finals.is_due(connection, self._layout, self._run, at=at):
-                return {}
-        with self._store.transaction() as connection:
-            return finals.give_out(connection, self._layout, self._run, at=at)
+def _give_out(store: TableStore, run: Run, layout: GenerationLayout, at: int) -> Rows:
+    """Give out the final results that are due by a time of `Moments`, by view."""
+    with store.looking() as connection:
+        if not finals.is_due(connection, layout, run, at=at):
+            return {}
+    with store.transaction() as connection:
+        return finals.give_out(connection, layout, run, at=at)
 
 
 def forgotten_by_serving(environment: Environment, group: ProjectionGroup, columns: ViewColumns) -> SetAside:

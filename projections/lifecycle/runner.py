@@ -72,6 +72,7 @@ class RunnerOptions:
     schema_patience: float = 5.0
 
 
+@dataclass
 class Runner:
     """Keeps a group's views up to date. `open_runner` makes it, and holds the group for it.
 
@@ -86,42 +87,27 @@ class Runner:
         0
     """
 
-    def __init__(
-        self,
-        group: ProjectionGroup,
-        opened: OpenLog,
-        applier: BatchApplier,
-        progress: Progress,
-        *,
-        boundaries: Boundaries,
-        batch: BatchSize,
-        topics: KnownTopics,
-        standing: Standing | None = None,
-        publisher: ViewPublisher | None = None,
-        moments: Moments | None = None,
-        after: Sequence[AfterBatch] = (),
-        metrics: RunMetrics | None = None,
-    ) -> None:
-        self._group = group
-        self._log = opened
-        self._applier = applier
-        self._boundaries = boundaries
-        self._topics = topics
-        self._standing = standing
-        self._publisher = publisher
-        self._moments = moments
-        self._after = after
-        self._metrics = metrics
+    group: ProjectionGroup
+    opened: OpenLog
+    applier: BatchApplier
+    progress: Progress
+    boundaries: Boundaries
+    batch: BatchSize
+    topics: KnownTopics
+    standing: Standing | None = None
+    publisher: ViewPublisher | None = None
+    moments: Moments | None = None
+    after: Sequence[AfterBatch] = ()
+    metrics: RunMetrics | None = None
+
+    def __post_init__(self) -> None:
         self._clock = LagClock()
-        self._planned = False
-        self._may_go_on = True
-        self.progress = progress
-        self.batch = batch
+        self._planned, self._may_go_on = False, True
 
     @property
     def held(self) -> Run:
         """The run that is held, with the runner's token."""
-        return self._applier.run
+        return self.applier.run
 
     def run_once(self, *, max_records: int | None = None, ends: Progress | None = None) -> BatchReport | None:
         """Apply one batch of new records. Return None if nothing is new, or if the run is paused.
@@ -140,19 +126,19 @@ class Runner:
     def _apply_once(
         self, *, max_records: int | None = None, ends: Progress | None = None, at_once: bool = False
     ) -> BatchReport | None:
-        self._may_go_on = self._standing is None or self._standing.may_go_on()
-        self._topics.require()
-        seen = self._look() if self._moments is None else self._moments.look(self._look, at_once=at_once)
+        self._may_go_on = self.standing is None or self.standing.may_go_on()
+        self.topics.require()
+        seen = self._look() if self.moments is None else self.moments.look(self._look, at_once=at_once)
         if self.lag().seconds > _LONG_BEHIND:
-            require_deletions(self._log, self.progress, seen, topics=self._group.inputs)
+            require_deletions(self.opened, self.progress, seen, topics=self.group.inputs)
         offsets = self._bounded(ends or seen, max_records or self.batch.records) if self._may_go_on else None
         if offsets is None or not offsets.records:
             return None
-        report = self._applier.apply(offsets)
+        report = self.applier.apply(offsets)
         self.progress = offsets.end
-        if self._publisher is not None and report.upserts + report.retractions:
+        if self.publisher is not None and report.upserts + report.retractions:
             with report.step("publish"):
-                report.published = self._publisher.publish()
+                report.published = self.publisher.publish()
         self._learn(report)
         return report
 
@@ -160,11 +146,11 @@ class Runner:
         """After a batch and the word of it: take the steps that are due."""
         if not self._may_go_on:
             return
-        passed = self._moments is not None and self._moments.applied(self.progress)
-        due = Due(None if self._moments is None else self._moments.passed, passed, to_the_end)
-        for step in self._after:
+        passed = self.moments is not None and self.moments.applied(self.progress)
+        due = Due(None if self.moments is None else self.moments.passed, passed, to_the_end)
+        for step in self.after:
             if rows := step.take(due):
-                log.info(step.happened, group=self._group.name, rows=dict(rows))
+                log.info(step.happened, group=self.group.name, rows=dict(rows))
                 step.count(rows)
 
     def lag(self) -> RunLag:
@@ -173,13 +159,13 @@ class Runner:
 
     def _look(self) -> Offsets:
         try:
-            ends, now = self._log.end_offsets(list(self._group.inputs)), time.time()
+            ends, now = self.opened.end_offsets(list(self.group.inputs)), time.time()
         except TopicMissing:
-            self._topics.doubt()  # the next one of its name is another one
+            self.topics.doubt()  # the next one of its name is another one
             raise
         if not self._clock.looked and (there := waiting(self.progress, ends)).records:
             # What lies there already has waited for longer than we have looked.
-            oldest = self._log.oldest(there)
+            oldest = self.opened.oldest(there)
             now = now if oldest is None else min(now, oldest.timestamp())
         self._clock.saw(ends, at=now)
         self._tell_standing()  # before the batch, which may fail: the lag is to be seen all the more
@@ -192,12 +178,12 @@ class Runner:
         self._planned = True
         lag = self.lag()
         report.lag_offsets, report.lag_seconds = lag.records, lag.seconds
-        if self._metrics is not None:
-            self._metrics.batch(report)
+        if self.metrics is not None:
+            self.metrics.batch(report)
         self._tell_standing()
         log.info(
             "batch applied",
-            group=self._group.name,
+            group=self.group.name,
             records=report.records,
             upserts=report.upserts,
             retractions=report.retractions,
@@ -209,14 +195,14 @@ class Runner:
         )
 
     def _tell_standing(self) -> None:
-        if self._metrics is not None:
-            self._metrics.standing(self.lag(), topics=self._group.inputs, batch_size=self.batch.records)
+        if self.metrics is not None:
+            self.metrics.standing(self.lag(), topics=self.group.inputs, batch_size=self.batch.records)
 
     def _bounded(self, ends: Progress, max_records: int) -> OffsetRange:
-        if not self._boundaries.sources:
+        if not self.boundaries.sources:
             return bounded(self.progress, ends, max_records=max_records)
         start = waiting(self.progress, ends).start
-        whole, others = self._boundaries.within(start, ends, most=max_records)
+        whole, others = self.boundaries.within(start, ends, most=max_records)
         rest = bounded({t: start[t] for t in others}, others, max_records=max_records)
         return OffsetRange(start, {**whole, **rest.end})
 
@@ -234,7 +220,7 @@ class Runner:
     def _plan(self) -> None:
         """Spend the first quiet moment on what the first batch would take its time for."""
         if not self._planned and self._may_go_on:
-            self._applier.plan()
+            self.applier.plan()
             self._planned = True
 
     def catch_up(self, ends: Offsets | None = None, *, deadline: float = 600.0) -> list[BatchReport]:
@@ -255,7 +241,7 @@ class Runner:
             raise ProjectionError(
                 f"the views did not reach the requested place within {deadline:g} s",
                 remedy="see in the log what the batches wait for. Nothing is lost: try again, or with more memory",
-                place=f"projection group {self._group.name}",
+                place=f"projection group {self.group.name}",
                 code="not-caught-up",
             )
         return reports
@@ -267,14 +253,14 @@ class Runner:
 
         ``on_look`` is called with the report of each batch, and with None if nothing is new. Raises ProjectionError.
         """
-        goal = ends or self._log.end_offsets(list(self._group.inputs))
+        goal = ends or self.opened.end_offsets(list(self.group.inputs))
         while not (there := reached(self.progress, goal)) and not stop.is_set():
             report = self._apply_once()
             on_look(report)
             self._let_go()
             if report is None:
-                if self._standing is not None:
-                    self._standing.require_unpaused()
+                if self.standing is not None:
+                    self.standing.require_unpaused()
                 stop.wait(IDLE_SECONDS)
         if there:
             self._settle()
@@ -282,10 +268,10 @@ class Runner:
 
     def _settle(self) -> None:
         """Let go of all that is due by now: the caller may go on without the runner."""
-        self._may_go_on = self._standing is None or self._standing.may_go_on()
+        self._may_go_on = self.standing is None or self.standing.may_go_on()
         self._let_go()
-        if self._moments is not None:
-            self._moments.look(lambda: self._log.end_offsets(list(self._group.inputs)), at_once=True)
+        if self.moments is not None:
+            self.moments.look(lambda: self.opened.end_offsets(list(self.group.inputs)), at_once=True)
         self._let_go(to_the_end=True)
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import structlog
@@ -34,28 +35,19 @@ log = structlog.get_logger()
 Waiting = Callable[[Mapping[str, int]], None]
 
 
+@dataclass
 class ViewPublisher:
     """Publishes a group's outbox, and final results to the topics ``results``; made by ``opened_publisher``.
 
     A group without topics has no producer, and one without Delta tables no ``lakes``.
     """
 
-    def __init__(
-        self,
-        store: TableStore,
-        producer: RowProducer | None,
-        group: str,
-        *,
-        results: Sequence[str] = (),
-        lakes: Mapping[str, LakeTables] | None = None,
-        note_waiting: Waiting | None = None,
-    ) -> None:
-        self._store = store
-        self._producer = producer
-        self._group = group
-        self._results = None if producer is None else ResultPublisher(store, producer, group, results)
-        self._lakes = lakes or {}
-        self._note_waiting = note_waiting
+    store: TableStore
+    producer: RowProducer | None
+    group: str
+    results: ResultPublisher | None = None
+    lakes: Mapping[str, LakeTables] = field(default_factory=dict)
+    note_waiting: Waiting | None = None
 
     def publish(self) -> int:
         """Publish all that waits, chunk by chunk; returns the number of records."""
@@ -63,30 +55,30 @@ class ViewPublisher:
         self._tell()
         while chunk := self._next():
             self._write(chunk)
-            with self._store.transaction() as connection:
-                outbox.remove_upto(connection, self._group, chunk.last)
+            with self.store.transaction() as connection:
+                outbox.remove_upto(connection, self.group, chunk.last)
             published += sum(map(len, [*chunk.rows.values(), *(change.rows for change in chunk.lakes.values())]))
-        published += 0 if self._results is None else self._results.publish()
+        published += 0 if self.results is None else self.results.publish()
         if published:
             self._tell()
-            log.info("view records published", group=self._group, records=published)
+            log.info("view records published", group=self.group, records=published)
         return published
 
     def _write(self, chunk: outbox.Chunk) -> None:
         if chunk.rows:
-            assert self._producer is not None  # noqa: S101 - a topic that the group no longer has leaves no rows
-            self._producer.send(chunk.rows)
+            assert self.producer is not None  # noqa: S101 - a topic that the group no longer has leaves no rows
+            self.producer.send(chunk.rows)
         for path, change in chunk.lakes.items():
-            self._lakes[path].write(path, self._group, change)
+            self.lakes[path].write(path, self.group, change)
 
     def _next(self) -> outbox.Chunk | None:
-        with self._store.transaction() if self._lakes else self._store.looking() as connection:
-            return outbox.first_chunk(connection, self._group, list(self._lakes))
+        with self.store.transaction() if self.lakes else self.store.looking() as connection:
+            return outbox.first_chunk(connection, self.group, list(self.lakes))
 
     def _tell(self) -> None:
-        if self._note_waiting is not None:
-            with self._store.looking() as connection:
-                self._note_waiting(outbox.waiting(connection).get(self._group, {}))
+        if self.note_waiting is not None:
+            with self.store.looking() as connection:
+                self.note_waiting(outbox.waiting(connection).get(self.group, {}))
 
 
 @contextmanager
@@ -107,8 +99,10 @@ def opened_publisher(
         _require_whole(outbox.lost(connection, group.name))
     with ExitStack() as opened:
         producer = opened.enter_context(environment.log.view_topics().producer(group.name)) if topics else None
-        results, tables = list(results_topics(group.all_views)), dict.fromkeys(lakes, environment.lake) if lakes else {}
-        yield ViewPublisher(store, producer, group.name, results=results, lakes=tables, note_waiting=note_waiting)
+        topics_of_results = list(results_topics(group.all_views))
+        results = None if producer is None else ResultPublisher(store, producer, group.name, topics_of_results)
+        tables = dict.fromkeys(lakes, environment.lake) if lakes else {}
+        yield ViewPublisher(store, producer, group.name, results, tables, note_waiting)
 
 
 def prepare_topics(environment: Connections, group: ProjectionGroup) -> None:

@@ -31,16 +31,6 @@ def refuse_changed(store: TableStore, group: ProjectionGroup, view_columns: View
             require_unchanged(group, state, view_columns)
 
 
-def pause(store: TableStore, group: str) -> Run:
-    """Ask the serving run's runner to stand still from its next batch on; it goes on holding the run."""
-    return store.set_paused(group, paused=True)
-
-
-def resume(store: TableStore, group: str) -> Run:
-    """Let a paused run go on."""
-    return store.set_paused(group, paused=False)
-
-
 @contextmanager
 def rebuilding(store: TableStore, group: str) -> Iterator[None]:
     """Be the group's rebuilder for the length of the block; RunAlreadyActive.

@@ -10,7 +10,6 @@ import sqlalchemy as sa
 from projections import ProjectionGroup, Table, cut_over, diff, open_runner, rebuild, try_view, verify, view
 from projections.errors import OffsetsLost, ProjectionError, RunAlreadyActive
 from projections.spark.views.view_functions import view_columns
-from projections.stores.generations import pause, resume
 from projections.stores.locks import VERIFIER
 from projections.stores.sqlite import SqliteTableStore
 from projections.testing.memory_log import ChangeWriter, MemoryLog
@@ -143,14 +142,14 @@ def test_a_cut_over_asks_for_the_topics_ids_before_it_holds_the_serving_run_and_
 def test_a_paused_runner_holds_its_run_and_goes_on_once_it_may(environment):
     with open_runner(environment, GROUP) as runner:
         ChangeWriter(environment.log).put(rates, {"id": 2, "rate": 0.5})
-        pause(environment.store, GROUP.name)
+        environment.store.set_paused(GROUP.name, paused=True)
         assert runner.run_once() is None
         with raises(ProjectionError, code="run-paused", match="the run is paused"):
             runner.catch_up()
         with pytest.raises(RunAlreadyActive), open_runner(environment, GROUP):
             pass
         assert [row.id for row in shown(environment)] == [1]
-        resume(environment.store, GROUP.name)
+        environment.store.set_paused(GROUP.name, paused=False)
         runner.catch_up()
     assert [row.id for row in shown(environment)] == [1, 2]
 

@@ -207,8 +207,6 @@ def _tell(heard: Notification, out: Out) -> None:
     out.show(fields, "  ".join([heard.time.strftime("%F %T"), heard.kind, heard.stage, *filter(None, words)]))
 
 
-__all__ = ["app"]
-
 _KINDS: Final = {
     "missing": "in the source alone",
     "extra": "in the state alone",

@@ -196,7 +196,7 @@ def resume(group: Name, views_url: Views, out: Out) -> None:
 def _set_paused(group: str, views_url: str, out: Out, *, paused: bool) -> None:
     with opened_views(views_url) as store:
         store.prepare()
-        run = (on_demand.pause if paused else on_demand.resume)(store, _name_of(group))
+        run = store.set_paused(_name_of(group), paused=paused)
     fields = {"group": run.group, "generation": run.generation, "paused": paused}
     said = f"{run.group}: generation {run.generation} {'is paused' if paused else 'goes on'}"
     out.show(fields, said, indent=2)

@@ -307,12 +307,12 @@ def _about(group: str) -> str:
 
 
 def _pause(sources: Sources, fields: Query) -> Outcome:
-    run = on_demand.pause(sources.clients.views, required(fields, "group"))
+    run = sources.clients.views.set_paused(required(fields, "group"), paused=True)
     return Outcome(f"generation {run.generation} of {run.group} is paused from its next batch on")
 
 
 def _resume(sources: Sources, fields: Query) -> Outcome:
-    run = on_demand.resume(sources.clients.views, required(fields, "group"))
+    run = sources.clients.views.set_paused(required(fields, "group"), paused=False)
     return Outcome(f"generation {run.generation} of {run.group} goes on")
 
 

@@ -19,6 +19,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
@@ -53,6 +54,7 @@ def opened_letters(log: RecordLog, group: ProjectionGroup) -> Iterator[DeadLette
         yield opened.enter_context(log.dead_letters(group.topics, group=group.name)) if sends else None
 
 
+@dataclass
 class BatchApplier:
     """Applies ranges of one run; ``letters`` is where bad records go, None for a group that sends none.
 
@@ -61,37 +63,31 @@ class BatchApplier:
     that serves, are set aside without a look.
     """
 
-    def __init__(
-        self,
-        batches: LiveBatches,
-        letters: DeadLetters | None,
-        *,
-        patience: float,
-        known: Callable[[OffsetRange], SetAside] = lambda offsets: SetAside.nothing(),
-    ) -> None:
-        self._batches = batches
-        self._letters = letters
-        self._patience = patience
-        self._known = known
+    batches: LiveBatches
+    letters: DeadLetters | None
+    patience: float
+    known: Callable[[OffsetRange], SetAside] = lambda offsets: SetAside.nothing()
+
+    def __post_init__(self) -> None:
         self._given_up: set[int] = set()
         self._settled: Offsets = {}
 
     @property
     def run(self) -> Run:
         """The run whose ranges are applied."""
-        return self._batches.run
+        return self.batches.run
 
     def plan(self) -> None:
         """Make the plans of small batches before there is one."""
-        self._batches.plan()
+        self.batches.plan()
 
     def apply(self, offsets: OffsetRange) -> BatchReport:
         """Carry a range into the views; raises what the group does not tolerate, and then nothing is applied."""
         begun = time.perf_counter()
-        aside = self._sent(self._known(offsets))
+        aside = self._sent(self.known(offsets))
         for left in reversed(range(_ROUNDS)):
             try:
-                report = self._batches.without(aside).apply(offsets)
+                report = self.batches.without(aside).apply(offsets)
             except UndecodableRecord as error:
                 if not left:
                     raise
@@ -106,22 +102,22 @@ class BatchApplier:
 
     def _learns(self, unknown: UnknownSchemaId, offsets: OffsetRange) -> bool:
         """Wait for a schema, unless it was waited for; returns whether it is one more than the batches know."""
-        known, until = self._batches.reduction.registry, time.monotonic() + self._patience
+        known, until = self.batches.reduction.registry, time.monotonic() + self.patience
         hopeless = unknown.schema_id in known or unknown.schema_id in self._given_up or self._is_settled(offsets)
         while unknown.schema_id not in (fresh := self._schemas()) and not hopeless and time.monotonic() < until:
             time.sleep(_LOOK_SECONDS)
         if fresh.keys() != known.keys():
-            self._batches = self._batches.with_schemas(fresh)
+            self.batches = self.batches.with_schemas(fresh)
         if unknown.schema_id in fresh and unknown.schema_id not in known:
-            log.info("schema learnt", id=unknown.schema_id, group=self._batches.group.name)
+            log.info("schema learnt", id=unknown.schema_id, group=self.batches.group.name)
             return True
         # Given up with it is any unknown id that has come by now: else many ids, as in garbage, would cost a wait each.
         self._given_up.add(unknown.schema_id)
-        self._settled = self._batches.log.end_offsets(list(self._batches.group.inputs))
+        self._settled = self.batches.log.end_offsets(list(self.batches.group.inputs))
         return False
 
     def _schemas(self) -> Mapping[int, RegisteredSchema]:
-        return self._batches.environment.log.schemas(self._batches.group.avro_changelogs)
+        return self.batches.environment.log.schemas(self.batches.group.avro_changelogs)
 
     def _is_settled(self, offsets: OffsetRange) -> bool:
         """Whether all of a range had been written when a schema was last waited for."""
@@ -132,7 +128,7 @@ class BatchApplier:
 
     def _bad(self, offsets: OffsetRange, aside: SetAside, error: UndecodableRecord) -> SetAside:
         """The records to set aside for an error, dead letters by now; raises it where nothing is to be."""
-        group = self._batches.group
+        group = self.batches.group
         if group.bad_records == "fail":
             raise error
         bad = self._find_bad(offsets, aside, error)
@@ -143,22 +139,22 @@ class BatchApplier:
 
     def _sent(self, aside: SetAside) -> SetAside:
         bad = aside.but(FORGOTTEN)
-        if bad and self._letters is not None:
-            self._letters.send(bad, attempts=1)
+        if bad and self.letters is not None:
+            self.letters.send(bad, attempts=1)
         return aside
 
     def _find_bad(self, offsets: OffsetRange, aside: SetAside, error: UndecodableRecord) -> SetAside:
         if not isinstance(error, RecordNotUnpacked):
             try:
-                with described(f"projection group {self._batches.group.name}"):
+                with described(f"projection group {self.batches.group.name}"):
                     return self._judged(offsets, aside, error)
             except RecordNotUnpacked:
                 pass  # the executors had come to a bad record first
-        unreadable = [not_unpacked_in(self._batches.log, piece) for piece in around(offsets, aside)]
+        unreadable = [not_unpacked_in(self.batches.log, piece) for piece in around(offsets, aside)]
         return functools.reduce(operator.or_, unreadable)
 
     def _judged(self, offsets: OffsetRange, aside: SetAside, error: UndecodableRecord) -> SetAside:
-        batches, judge = self._batches, Judge(self._batches.reduction.registry, self._batches.environment.small)
+        batches, judge = self.batches, Judge(self.batches.reduction.registry, self.batches.environment.small)
         raw = read_records(batches.environment, batches.log, offsets, aside=aside, headed=batches.group.headed_topics)
         records = left_out(raw, aside)
         if isinstance(error, EventsMissing):
@@ -170,10 +166,10 @@ class BatchApplier:
 
     def _behind_gaps(self, records: Mapping[str, Rows], judge: Judge) -> Iterator[SetAside]:
         """The rows that the failed attempt staged show which streams lack a version."""
-        for place in self._batches.tables:
+        for place in self.batches.tables:
             table = place.table
             if table.is_dense and table.topic in records:
-                gaps = self._batches.streams_with_gaps(place)
+                gaps = self.batches.streams_with_gaps(place)
                 streams = pa.table({
                     "stream": pa.array([f"{table.category}-{key}" for key, _ in gaps], pa.string()),
                     "at": pa.array([at for _, at in gaps], pa.int64()),
