@@ -14,14 +14,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from eventstore.locks import locked
 from projections.declaring.branches import Branches
 from projections.errors import DefinitionChanged, ProjectionError, RunAlreadyActive
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True)

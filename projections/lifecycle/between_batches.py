@@ -21,7 +21,7 @@ from projections.declaring.group import ProjectionGroup, has_finals
 from projections.environment import Environment
 from projections.errors import OffsetsLost, ProjectionError, RunRetired
 from projections.faults import FORGOTTEN, TIME_PREFIX
-from projections.logs.offsets import OffsetRange, reached
+from projections.logs.offsets import reached
 from projections.logs.set_aside import SetAside
 from projections.stores import dialects, finals
 from projections.stores.layout import GenerationLayout
@@ -286,15 +286,3 @@ def forgotten_by_serving(environment: Environment, group: ProjectionGroup, colum
 def moments_of(environment: Environment, group: ProjectionGroup) -> Moments | None:
     """The times of a group that lets go of rows by the clock; None for others."""
     return Moments(environment.store) if group.retention or has_finals(group.views) else None
-
-
-def nothing_known(offsets: OffsetRange) -> SetAside:
-    """No record: a serving generation knows what it is made without by itself."""
-    return SetAside.nothing()
-
-
-def known_of(
-    environment: Environment, group: ProjectionGroup, columns: ViewColumns
-) -> Callable[[OffsetRange], SetAside]:
-    """What a generation that does not serve is made without, as the one that serves is: asked before each batch."""
-    return lambda offsets: forgotten_by_serving(environment, group, columns).within_range(offsets)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from projections.declaring.columns import LONG
@@ -16,6 +16,7 @@ from projections.spark.failures import described
 from projections.spark.views.missing import TABLE, VIEW, Dropped, dropped, named_rows, over_rows
 from projections.spark.views.view_functions import as_written, view_columns
 from projections.stores.behind_rows import require_key, typed
+from projections.stores.runs import ViewColumns
 
 
 def why_missing(environment: Environment, group: ProjectionGroup, view: str, key: Mapping[str, Any]) -> list[Dropped]:
@@ -36,12 +37,13 @@ def why_missing(environment: Environment, group: ProjectionGroup, view: str, key
     known = group.resolved(columns).view(view)
     require_key(known, key, columns[view])
     values = {column: typed(columns[view][column], column, value) for column, value in key.items()}
-    rows, place = _StoredViews.of(environment, group), f"{VIEW}{view}"
+    rows, place = _stored_rows(environment, group, columns), f"{VIEW}{view}"
     try:
         with described(place):
-            return dropped(environment.small, rows.plan(group.view(view)), values, place, _plain_columns(group))
+            plan = _plan(environment, group, rows, group.view(view))
+            return dropped(environment.small, plan, values, place, _plain_columns(group))
     finally:
-        rows.tables.release()
+        rows.release()
 
 
 def _plain_columns(group: ProjectionGroup) -> dict[str, set[str]] | None:
@@ -51,30 +53,23 @@ def _plain_columns(group: ProjectionGroup) -> dict[str, set[str]] | None:
     return {f"{TABLE}{name}": set(table.columns) - set(table.personal) for name, table in group.names.items()}
 
 
-@dataclass(frozen=True)
-class _StoredViews:
-    """The plans of views as they are written, over the rows of a generation's state."""
+def _stored_rows(environment: Environment, group: ProjectionGroup, columns: ViewColumns) -> WholeTables:
+    """The rows of the state of the generation that serves."""
+    _, layout = environment.store.serving(group, columns)
+    progress = environment.store.serving_state(group.name).progress
+    records = sum(offset for parts in progress.values() for offset in parts.values())
+    schemas = environment.log.schemas(group.avro_changelogs)
+    stored = stored_tables(environment, group, layout, schemas, records=records, also={"_offset": LONG})
+    return replace(stored, make=lambda name: persisted(stored.make(name)))
 
-    environment: Environment
-    group: ProjectionGroup
-    tables: WholeTables
 
-    @staticmethod
-    def of(environment: Environment, group: ProjectionGroup) -> _StoredViews:
-        _, layout = environment.store.serving(group, view_columns(environment.spark, group))
-        progress = environment.store.serving_state(group.name).progress
-        records = sum(offset for parts in progress.values() for offset in parts.values())
-        schemas = environment.log.schemas(group.avro_changelogs)
-        stored = stored_tables(environment, group, layout, schemas, records=records, also={"_offset": LONG})
-        return _StoredViews(environment, group, replace(stored, make=lambda name: persisted(stored.make(name))))
-
-    def plan(self, view: View) -> Any:
-        """The plan of a view, in which those of the views that it reads stand where their rows are read."""
-        whole, result = as_written(self.environment.spark, self.group, view)
-        rows = {}
-        for name, read in view.tables.items():
-            if isinstance(read, View):
-                rows[name] = named_rows(self.environment.small, self.plan(read), f"{VIEW}{read.name}")
-            else:
-                rows[name] = self.tables.rows(read).alias(f"{TABLE}{name}")
-        return over_rows(self.environment.small, whole, result, rows)
+def _plan(environment: Environment, group: ProjectionGroup, tables: WholeTables, view: View) -> Any:
+    """The plan of a view, in which those of the views that it reads stand where their rows are read."""
+    whole, result = as_written(environment.spark, group, view)
+    rows = {}
+    for name, read in view.tables.items():
+        if isinstance(read, View):
+            rows[name] = named_rows(environment.small, _plan(environment, group, tables, read), f"{VIEW}{read.name}")
+        else:
+            rows[name] = tables.rows(read).alias(f"{TABLE}{name}")
+    return over_rows(environment.small, whole, result, rows)

@@ -7,11 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    pass
-
+from typing import Final
 
 _LOOK_SECONDS: Final = 0.5  # between two looks at Spark's counts: a bar that moves, at no cost
 

@@ -26,9 +26,8 @@ from projections.lifecycle.between_batches import (
     Moments,
     Standing,
     after_batches,
-    known_of,
+    forgotten_by_serving,
     moments_of,
-    nothing_known,
 )
 from projections.lifecycle.metrics import LagClock, RunLag, RunMetrics
 from projections.logs.offsets import BatchSize, OffsetRange, Offsets, bounded, reached, started, waiting
@@ -321,14 +320,15 @@ def open_runner(
         standing = publisher = None
         after: Sequence[AfterBatch] = ()
         batches = environment.keeper.batches(opened, group, run, layout, queries)
-        known = nothing_known if generation is None else known_of(environment, group, columns)
-        applier = BatchApplier(batches, letters, patience=chosen.schema_patience, known=known)
+        applier = BatchApplier(batches, letters, patience=chosen.schema_patience)
         if generation is None:
             standing = Standing(store, run)
             waiting = metrics.waiting if metrics else None
             if publisher := held.enter_context(opened_publisher(environment, group, waiting)):
                 publisher.publish()  # what another one has left, or the cut-over to this generation
             after = tuple(after_batches(environment, group, run, layout, publisher, metrics))
+        else:  # it is made without what the generation that serves has forgotten by then
+            applier.known = lambda offsets: forgotten_by_serving(environment, group, columns).within_range(offsets)
         yield Runner(
             group, opened, applier, progress,
             boundaries=boundaries, batch=chosen.batch or BatchSize(), topics=topics, standing=standing,

@@ -28,6 +28,8 @@ BUILT: Final = "built"  # complete, and not served yet
 SERVING: Final = "serving"  # the stable view names show it
 RETIRED: Final = "retired"  # served once, and kept to go back to
 
+_ASKED: Final = frozenset({"paused", "held", "token", "holder"})
+
 
 @dataclass(frozen=True)
 class Run:
@@ -136,36 +138,23 @@ def delete_run(connection: sa.Connection, run: Run) -> None:
     connection.execute(sa.delete(runs).where(*_is(runs, run)))
 
 
-def set_status(connection: sa.Connection, run: Run, status: str) -> None:
-    """Move a generation on: building, built, serving, retired."""
-    _update(connection, run, status=status, updated_at=sa.func.now())
-
-
-def retire(connection: sa.Connection, run: Run) -> None:
-    """Let a generation serve no more; what was asked of its runner is asked of the next one's."""
-    _update(connection, run, status=RETIRED, paused=False, held=False, updated_at=sa.func.now())
-
-
-def set_paused(connection: sa.Connection, run: Run, *, paused: bool) -> None:
-    """Ask the runner to stand still, or to go on."""
-    _update(connection, run, paused=paused)
-
-
-def set_held(connection: sa.Connection, run: Run, *, held: bool) -> None:
-    """Ask the runner to wait for a cut-over; it counts only while the group has a rebuilder."""
-    _update(connection, run, held=held)
+def update(connection: sa.Connection, run: Run, **values: Any) -> None:
+    """Change the row of a run. What is asked of its runner alone is no progress, and leaves its time."""
+    moved = {} if values.keys() <= _ASKED else {"updated_at": sa.func.now()}
+    runs = own_tables(connection).runs
+    connection.execute(sa.update(runs).where(*_is(runs, run)).values({**values, **moved}))
 
 
 def set_built(connection: sa.Connection, run: Run, built: Mapping[str, Any]) -> None:
     """Note what of a generation is complete, in the transaction that completes it; ProjectionError."""
     require_token(connection, run)
-    _update(connection, run, built=dict(built), updated_at=sa.func.now())
+    update(connection, run, built=dict(built))
 
 
 def claim(connection: sa.Connection, run: Run) -> Run:
     """Put a new token on the run: the holder of the old one can no longer commit."""
     token = uuid.uuid4().hex
-    _update(connection, run, token=token, holder=this_process())
+    update(connection, run, token=token, holder=this_process())
     return Run(run.group, run.generation, run.fingerprint, token, run.version)
 
 
@@ -214,12 +203,7 @@ def advance(connection: sa.Connection, run: Run, start: Progress, end: Progress)
 
 def set_progress(connection: sa.Connection, run: Run, progress: Progress) -> None:
     """Write the progress of a run without other writers."""
-    _update(connection, run, progress=encode_progress(progress), updated_at=sa.func.now())
-
-
-def _update(connection: sa.Connection, run: Run, **values: Any) -> None:
-    runs = own_tables(connection).runs
-    connection.execute(sa.update(runs).where(*_is(runs, run)).values(values))
+    update(connection, run, progress=encode_progress(progress))
 
 
 def is_ahead(progress: Progress, other: Progress, *, recreated: Progress | None = None) -> bool:

@@ -218,19 +218,19 @@ class TableStore(ABC):
             if built is not None:
                 runs.set_built(connection, run, built)
             if status is not None:
-                runs.set_status(connection, run, status)
+                runs.update(connection, run, status=status)
 
     def set_paused(self, group: str, *, paused: bool) -> Run:
         """Ask the serving run's runner to stand still, or to go on; NoServingGeneration."""
         with self.transaction() as connection:
             run = runs.serving_state(connection, group).run
-            runs.set_paused(connection, run, paused=paused)
+            runs.update(connection, run, paused=paused)
         return run
 
     def set_held(self, run: Run, *, held: bool) -> None:
         """Ask a run's runner to wait for a cut-over; it counts only while the group has a rebuilder."""
         with self.transaction() as connection:
-            runs.set_held(connection, run, held=held)
+            runs.update(connection, run, held=held)
 
     def begin_generation(self, group: ProjectionGroup, view_columns: ViewColumns) -> tuple[Run, GenerationLayout]:
         """Create the tables of a new generation, without indexes; those that never served are removed."""
@@ -338,9 +338,8 @@ class TableStore(ABC):
                 for view in group.views:
                     self._point(connection, view.name, layout.views[view.name])
         for retired in previous:
-            runs.retire(connection, retired.run)
-        runs.set_status(connection, run, SERVING)
-        runs.set_paused(connection, run, paused=any(s.paused for s in previous))
+            runs.update(connection, retired.run, status=runs.RETIRED, paused=False, held=False)
+        runs.update(connection, run, status=SERVING, paused=any(s.paused for s in previous))
         return True
 
     def _require_names(self, connection: sa.Connection, group: ProjectionGroup) -> None:

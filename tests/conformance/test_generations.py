@@ -14,7 +14,7 @@ from projections.declaring.columns import ColumnType
 from projections.errors import DefinitionChanged, NotComparable, ProjectionError, RunAlreadyActive, RunRetired
 from projections.lifecycle.between_batches import Standing
 from projections.stores import comparison, runs
-from projections.stores.generations import drop, hold, newest, pause, rebuilding, refuse_changed, resume
+from projections.stores.generations import drop, hold, newest, rebuilding, refuse_changed
 from projections.stores.locks import REBUILDER, runner_of
 from projections.stores.outlook import outlook
 from projections.stores.own_tables import create_own_tables, own_tables
@@ -37,7 +37,7 @@ def built(store, *keys, group=GROUP, to=5, columns=COLUMNS, hours="1.5"):
     store.index_generation(group, layout)
     with store.transaction() as connection:
         runs.set_progress(connection, run, {"ticket": {0: to}})
-        runs.set_status(connection, run, BUILT)
+        runs.update(connection, run, status=BUILT)
     return run, layout
 
 
@@ -154,7 +154,7 @@ def test_a_changed_definition_under_a_version_that_has_served_is_refused(store):
     with pytest.raises(DefinitionChanged):
         refuse_changed(store, changed, other)
     with store.transaction() as connection:
-        runs._update(connection, state.run, fingerprint="another")
+        runs.update(connection, state.run, fingerprint="another")
     with raises(DefinitionChanged, remedy="write version=2"):
         refuse_changed(store, changed, COLUMNS)
     refuse_changed(store, NEWER, COLUMNS)
@@ -182,17 +182,17 @@ def test_a_runner_stands_still_while_its_run_is_paused(store):
     run, _ = served(store)
     standing = Standing(store, run)
     assert standing.may_go_on()
-    assert pause(store, "tickets") == store.serving_state("tickets").run
+    assert store.set_paused("tickets", paused=True) == store.serving_state("tickets").run
     assert not standing.may_go_on()
     assert store.generations()[0]["paused"]
-    resume(store, "tickets")
+    store.set_paused("tickets", paused=False)
     assert standing.may_go_on()
 
 
 def test_a_pause_outlives_a_cut_over(store):
     first, layout = built(store, "old")
     store.switch(GROUP, first, layout)
-    pause(store, "tickets")
+    store.set_paused("tickets", paused=True)
     second, its_layout = built(store, "new")
     store.switch(GROUP, second, its_layout)
     assert [state.paused for state in store.states("tickets")] == [False, True]
@@ -206,7 +206,7 @@ def test_a_runner_waits_for_a_cut_over_that_lives_and_not_for_one_that_was_kille
         assert not standing.may_go_on()
     assert standing.may_go_on()
     with store.transaction() as connection:
-        runs.set_held(connection, run, held=True)  # what a killed one leaves
+        runs.update(connection, run, held=True)  # what a killed one leaves
     assert standing.may_go_on()
     with rebuilding(store, "tickets"):
         assert standing.may_go_on()  # though there is another one now

@@ -52,7 +52,7 @@ def built(store, log, group, rows, columns=COLUMNS, *, at=0):
     store.index_generation(group, layout)
     with store.transaction() as connection:
         runs.set_progress(connection, run, {orders.topic: {0: at}})
-        runs.set_status(connection, run, BUILT)
+        runs.update(connection, run, status=BUILT)
     return run, layout
 
 

@@ -104,7 +104,7 @@ class Finals:
         self.store.index_generation(group, layout)
         with self.store.transaction() as connection:
             runs.set_progress(connection, run, {orders.topic: {0: 0}})
-            runs.set_status(connection, run, BUILT)
+            runs.update(connection, run, status=BUILT)
         return run, layout
 
     def put(self, layout, *ids):

@@ -87,7 +87,10 @@ class KafkaLog:
 
     def scan(self, spark: SparkSession, offsets: OffsetRange, *, headed: bool = False) -> DataFrame:
         """The committed records of a range, partitions side by side."""
-        return read_range(spark, self.settings.kafka.jvm(), offsets, headed=headed)
+        reader = _reader(spark, self.settings.kafka.jvm(), offsets)
+        if not headed:
+            return reader.load().select(*_RAW)
+        return reader.option("includeHeaders", "true").load().selectExpr(*_RAW, *_HEADERS)
 
     def scan_whole(self, spark: SparkSession, offsets: OffsetRange) -> DataFrame:
         """The same with all that a record has: ``headers``, ``ce_time`` of them, and the broker's ``timestamp``."""
@@ -163,23 +166,6 @@ class OpenKafkaLog(OffsetReader):
 def _text(record: TopicRecord, header: str) -> str | None:
     content = next((value for name, value in record.headers if name == header), None)
     return None if content is None else content.decode(errors="replace")
-
-
-def read_range(
-    spark: SparkSession,
-    client: Mapping[str, str],
-    offsets: OffsetRange,
-    *,
-    headed: bool = False,
-) -> DataFrame:
-    """The committed records of a range, with topic, partition, offset, key and value; ``headed``, with `HEADERS` too.
-
-    ``client`` is the JVM spelling of the Kafka settings. A deleted offset fails the read: nothing is skipped.
-    """
-    reader = _reader(spark, client, offsets)
-    if not headed:
-        return reader.load().select(*_RAW)
-    return reader.option("includeHeaders", "true").load().selectExpr(*_RAW, *_HEADERS)
 
 
 def _reader(spark: SparkSession, client: Mapping[str, str], offsets: OffsetRange) -> DataFrameReader:
