@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from enum import StrEnum
 from importlib.metadata import version
 from threading import TIMEOUT_MAX, Event, Lock, Thread
@@ -488,8 +487,6 @@ class RelayMetrics(RunnerMetrics):
 
     def behind(self, status: RelayStatus) -> None:
         """Note what each topic does not hold yet."""
-        now = datetime.now(UTC)
         for one in status.waiting:
-            age = 0.0 if one.oldest is None else max(0.0, (now - one.oldest).total_seconds())
             self.set(WAITING, one.events, topic=one.topic)
-            self.set(WAITING_AGE, age, topic=one.topic)
+            self.set(WAITING_AGE, one.seconds, topic=one.topic)

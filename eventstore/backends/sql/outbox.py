@@ -12,7 +12,7 @@ import socket
 import zlib
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Engine
@@ -151,6 +151,11 @@ class Waiting:
     topic: str
     events: int
     oldest: datetime | None
+
+    @property
+    def seconds(self) -> float:
+        """The age of the first of them, 0 without any."""
+        return 0.0 if self.oldest is None else max(0.0, (datetime.now(UTC) - self.oldest).total_seconds())
 
 
 class Outbox(Closing):
@@ -341,3 +346,13 @@ class RelayStatus:
 
     leader: str | None
     waiting: tuple[Waiting, ...]
+
+    @property
+    def events(self) -> int:
+        """How many events wait."""
+        return sum(one.events for one in self.waiting)
+
+    @property
+    def seconds(self) -> float:
+        """The age of the oldest event that waits, 0 without any."""
+        return max((one.seconds for one in self.waiting), default=0.0)

@@ -28,7 +28,7 @@ from factfold.cli.running import Served, reached_settings, stop_on_signal
 from factfold.cli.show import Out, answer, echo, late_bar
 
 if TYPE_CHECKING:
-    from eventstore import Settings, SqlEventStore
+    from eventstore import SqlEventStore
     from eventstore.erasure import Erasure, KeyStore
     from eventstore.identifiers import ExpectedVersion
     from eventstore.metrics import RelayMetrics
@@ -378,45 +378,11 @@ def run_relay(
 def status_of_relay(store: Store, out: Out) -> None:
     """Show which relay publishes, and how many events each topic lacks. Exit code 3 if no relay publishes."""
     with store.made() as opened:
-        standing = relay_standing(opened, eventstore.Settings())
-    lines = (f"{one.topic}: {one.waiting:,} events wait, {one.seconds:,.1f} s" for one in standing.categories)
-    out.show(standing, [standing.leader or "nobody publishes", *lines])
-    answer(standing.leader is not None)
-
-
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """What the topic of a category lacks: events, and the age of the oldest of them."""
-
-    category: str
-    topic: str
-    waiting: int
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class RelayStanding:
-    """The leader, None if no relay leads, and what waits."""
-
-    leader: str | None
-    categories: tuple[Waiting, ...]
-
-    @property
-    def events(self) -> int:
-        """How many events wait."""
-        return sum(one.waiting for one in self.categories)
-
-    @property
-    def seconds(self) -> float:
-        """The age of the oldest event that waits."""
-        return max((one.seconds for one in self.categories), default=0.0)
-
-
-def relay_standing(store: SqlEventStore, settings: Settings) -> RelayStanding:
-    """Look at the relay of a store, for the command and for the console."""
-    status, now = on_demand.relay_status(store, settings), datetime.now(UTC)
-    waiting = (
-        Waiting(one.category, one.topic, one.events, round(max(0.0, (now - (one.oldest or now)).total_seconds()), 3))
+        status = on_demand.relay_status(opened, eventstore.Settings())
+    categories = [
+        {"category": one.category, "topic": one.topic, "waiting": one.events, "seconds": round(one.seconds, 3)}
         for one in status.waiting
-    )
-    return RelayStanding(status.leader, tuple(waiting))
+    ]
+    lines = (f"{one.topic}: {one.events:,} events wait, {one.seconds:,.1f} s" for one in status.waiting)
+    out.show({"leader": status.leader, "categories": categories}, [status.leader or "nobody publishes", *lines])
+    answer(status.leader is not None)

@@ -16,7 +16,8 @@ from factfold.console.sources import Look, Reading
 
 if TYPE_CHECKING:
     from cdc.source.catalogue import ReplicationSlot
-    from factfold.cli.events.store import RelayStanding, StoreStanding
+    from eventstore.relay import RelayStatus
+    from factfold.cli.events.store import StoreStanding
 
 Health = Literal["failed", "late", "unknown", "healthy"]
 
@@ -266,7 +267,7 @@ def _store(look: Look, store: StoreStanding) -> Iterator[Watched]:
     )  # fmt: skip
 
 
-def _relay(look: Look, relay: RelayStanding) -> Iterator[Watched]:
+def _relay(look: Look, relay: RelayStatus) -> Iterator[Watched]:
     late: Health = "late" if relay.seconds > LATE_SECONDS else "healthy"
     cause, remedy = (None, None) if relay.leader else ("no process publishes events", "factfold relay run")
     yield Watched(

@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import projections
 from eventstore.errors import FactfoldError, TopicMissing
-from factfold.cli.events.store import RelayStanding, StoreStanding, relay_standing, require_current, store_standing
+from factfold import on_demand
+from factfold.cli.events.store import StoreStanding, require_current, store_standing
 from factfold.cli.views.projections import add_lag
 from factfold.console.parts import Problem
 from factfold.console.sources import Clients, Reading
 
 if TYPE_CHECKING:
+    from eventstore.relay import RelayStatus
     from eventstore.schema_registry import RegisteredSchema
     from factfold.discovery import Discovery
     from projections import ProjectionGroup
@@ -169,17 +171,17 @@ STORE: Final = Reading(read_store)
 SCHEMAS: Final = Reading(read_schemas)
 
 
-def read_relay(clients: Clients) -> RelayStanding | None:
+def read_relay(clients: Clients) -> RelayStatus | None:
     """Return how the relay stands; None for a service without Kafka or with Kafka Connect, which needs none."""
     if not clients.places.kafka or clients.places.connect_url is not None:
         return None
-    standing = relay_standing(clients.store, clients.settings)
-    ends = clients.offsets.end_offsets(clients.offsets.existing(one.topic for one in standing.categories))
+    status = on_demand.relay_status(clients.store, clients.settings)
+    ends = clients.offsets.end_offsets(clients.offsets.existing(one.topic for one in status.waiting))
     note = clients.trends.note
-    note("relay relay", standing.seconds)
-    note("relay relay waiting", float(standing.events))
+    note("relay relay", status.seconds)
+    note("relay relay waiting", float(status.events))
     note("relay relay published", float(sum(end for partitions in ends.values() for end in partitions.values())))
-    return standing
+    return status
 
 
 RELAY: Final = Reading(read_relay, rest=10.0)
