@@ -7,7 +7,7 @@ Values that were erased since then stay erased.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -175,8 +175,7 @@ def _records(walks: Sequence[Walk], view: str, row: DifferingRow) -> Iterator[So
     yield from (found for place, found in before.items() if place not in after)
 
 
-@contextmanager
-def _at(environment: Environment, group: ProjectionGroup, moment: Moment) -> Iterator[Recomputation]:
+def _at(environment: Environment, group: ProjectionGroup, moment: Moment) -> AbstractContextManager[Recomputation]:
     with environment.log.open() as log:
         ends = log.end_offsets(list(group.topics))
         if isinstance(moment, datetime):
@@ -187,8 +186,7 @@ def _at(environment: Environment, group: ProjectionGroup, moment: Moment) -> Ite
     whole = up_to(environment, group, ends)
     cut = _of_whole_transactions(environment, group, OffsetRange(whole.start, cut))
     require_complete(environment, group, whole, cut)
-    with recomputed(environment, group, cut) as past:
-        yield past
+    return recomputed(environment, group, cut)
 
 
 def _offsets(asked: Offsets, ends: Offsets) -> Offsets:

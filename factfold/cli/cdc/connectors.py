@@ -83,16 +83,14 @@ class Declared:
         """The connectors; InvalidConnector."""
         return list(declared(self.reference, self.stack))
 
-    def worker(self, patience: float = PATIENCE) -> AbstractContextManager[cdc.ConnectClient]:
-        """Open a client of their worker."""
+    def worker(self, patience: float = PATIENCE) -> cdc.ConnectClient:
+        """Make a client of their worker."""
         return worker(self.connect_url, patience=patience, stack=self.stack)
 
 
-@contextmanager
-def worker(url: str | None, *, patience: float = PATIENCE, stack: str | None = None) -> Iterator[cdc.ConnectClient]:
-    """Open a client of the worker at a URL, or of a local stack's."""
-    with cdc.ConnectClient(_address(url, stack), patience=max(PATIENCE, patience)) as client:
-        yield client
+def worker(url: str | None, *, patience: float = PATIENCE, stack: str | None = None) -> cdc.ConnectClient:
+    """Make a client of the worker at a URL, or of a local stack's."""
+    return cdc.ConnectClient(_address(url, stack), patience=max(PATIENCE, patience))
 
 
 def _address(url: str | None, stack: str | None) -> str:

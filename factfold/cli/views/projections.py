@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -42,16 +42,11 @@ if TYPE_CHECKING:
     from projections.stores.sql import TableStore
 
 
-@contextmanager
-def opened_views(views_url: str) -> Iterator[TableStore]:
+def opened_views(views_url: str) -> AbstractContextManager[TableStore]:
     """Open the table store of a URL; TableStoreUnavailable for a SQLite file that is not there."""
     if (path := on_demand.sqlite_path(views_url)) is not None:
         require_file(path)
-    store = on_demand.open_table_store(views_url)
-    try:
-        yield store
-    finally:
-        store.close()
+    return closing(on_demand.open_table_store(views_url))
 
 
 def require_file(path: str) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -128,13 +128,11 @@ class Place:
     archive: Annotated[str, setting("--archive", "The archive's folder, or a URI that Hadoop understands.")]
     memory: Memory = "1g"
 
-    @contextmanager
-    def opened(self, **options: Any) -> Iterator[Archiver]:
+    def opened(self, **options: Any) -> AbstractContextManager[Archiver]:
         """Open an archiver over it; BrokerUnreachable."""
         jars = [*spark_jars(), *delta_jars()]
         settings = reached_settings(without_kafka="there is nothing to archive")
-        with projections.open_archiver(settings, self.archive, jars=jars, memory=self.memory, **options) as archiver:
-            yield archiver
+        return projections.open_archiver(settings, self.archive, jars=jars, memory=self.memory, **options)
 
 
 @dataclasses.dataclass(frozen=True)

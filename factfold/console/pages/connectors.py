@@ -6,8 +6,7 @@ What Kafka Connect says of all of them comes by one request, as `cdc status` pri
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -202,11 +201,9 @@ def _detail(look: Look, lines: tuple[ConnectorLine, ...], name: str) -> Detail:
     return Detail(line, look.part(HEALTH.of(name)), look.part(SNAPSHOTS.of(name)))
 
 
-@contextmanager
-def _patient(sources: Sources) -> Iterator[ConnectClient]:
+def _patient(sources: Sources) -> ConnectClient:
     """A client that waits for rebalances, which that of the pages does not. Raises FactfoldError."""
-    with worker(sources.clients.connect.url, patience=ACTION_SECONDS) as client:
-        yield client
+    return worker(sources.clients.connect.url, patience=ACTION_SECONDS)
 
 
 def _restart(sources: Sources, fields: Query) -> Outcome:
