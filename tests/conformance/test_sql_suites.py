@@ -54,7 +54,7 @@ def test_each_query_is_live_as_duckdb_has_it(few, store, suite, size):
 
 
 EACH, DRAWN_BATCHES = 5, 2
-AT_ONCE = 200  # queries in a group
+AT_ONCE = 50  # queries in a group
 MOST = int(os.environ.get("FACTFOLD_QUERIES", "2000"))
 DRAWN_SEEDS = [range(first // EACH, min(first + AT_ONCE, MOST) // EACH) for first in range(0, MOST, AT_ONCE)]
 # What the generator does not draw.
