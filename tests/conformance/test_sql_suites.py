@@ -82,6 +82,7 @@ FORMS = (
     "SELECT t.id, v.n FROM t LEFT JOIN (VALUES (1, 0.5), (1, 0.7)) AS v(k, n) ON t.a = v.k",
     "SELECT count(*) AS n, sum(m) AS s, min(id) AS low FROM t WHERE m > 1000",
     "SELECT t.a, count(u.id) AS n FROM t LEFT JOIN u ON t.b = u.b GROUP BY t.a HAVING count(*) > 1",
+    "SELECT t.id FROM t WHERE NOT EXISTS (SELECT 1 FROM u WHERE u.a = t.a AND u.m = 99) AND t.a = 2",
 )
 # Other ways to say the same, and each in the folder ``forms``, some with texts of their own for DuckDB.
 MORE_FORMS = (

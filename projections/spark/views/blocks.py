@@ -199,6 +199,11 @@ class Join:
         """The attributes of the right side that equal some of the left one."""
         return [b for _, b in self.equal]
 
+    @property
+    def finds_one(self) -> bool:
+        """Whether a row of the left side equals one of the right side at most."""
+        return is_reached(self.right, self.theirs)
+
     def ways(self, *, left: bool) -> list[list[Pair]] | None:
         """The pairs by which a row of one side names all rows of the other one that it meets, and shows one at most.
 

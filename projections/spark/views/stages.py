@@ -33,7 +33,6 @@ from projections.spark.views.blocks import (
     compared,
     first_of,
     is_ordered,
-    is_reached,
     links,
     may_order,
     missing,
@@ -211,7 +210,7 @@ class Cutting:
                 "write it in WHERE, or a view for each part of the OR",
             )
         right = join.right
-        if not is_reached(right, join.theirs):
+        if not join.finds_one:
             right = self._existing(right, [b for _, b in join.pairs])
         right, (found,) = with_values(right, [catalyst.truth(self._spark)])
         output = (*join.left.output, *right.output)
@@ -219,11 +218,11 @@ class Cutting:
         return with_values(rows, [catalyst.is_found(self._spark, found.jvm, join.output[-1].jvm)])[0]
 
     def _met(self, join: Join) -> Block:
-        if join.how == "LEFT SINGLE" and is_reached(join.right, join.theirs):
+        if join.how == "LEFT SINGLE" and join.finds_one:
             join = replace(join, how="LEFT OUTER")
         if join.how not in _JOINS:
             raise Untraceable(f"a {join.how} JOIN, as of a subquery of several rows", "let it return an aggregate")
-        if join.how in LEFT_ALONE and not is_reached(join.right, join.theirs) and not join.alike and not join.others:
+        if join.how in LEFT_ALONE and join.equal and not (join.alike or join.others or join.finds_one):
             join = replace(join, right=self._existing(join.right, join.theirs))
         join = self._with_one_row(join)
         if join.how in (*BOTH, "LEFT OUTER", *LEFT_ALONE) and (ways := join.ways(left=True)):
