@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from eventstore.errors import InvalidIdentifier
+from eventstore.identifiers import MAX_TOPIC_LENGTH, checked_name
 
 # PostgreSQL cuts identifiers at 63 bytes without saying so: two long names would become one.
 MAX_IDENTIFIER: Final = 63
@@ -17,12 +18,18 @@ _CONNECTOR = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _TOPIC = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*")
 _HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}|\[[0-9A-Fa-f:.]{2,45}(%[A-Za-z0-9]+)?\]")
 _OF_TOPICS: Final = "letters, digits, dots, dashes and underscores"
-_MAX_TOPIC: Final = 249
 
 
 def check_identifier(name: str, kind: str, *, place: str | None = None) -> str:
     """Return a schema, table or publication name, or raise InvalidIdentifier; `place` is the field it stands in."""
-    return _checked(name, _IDENTIFIER, kind, "letters, digits and underscores, not starting with a digit", place=place)
+    return checked_name(
+        name,
+        _IDENTIFIER,
+        kind,
+        "letters, digits and underscores, not starting with a digit",
+        limit=MAX_IDENTIFIER,
+        place=place,
+    )
 
 
 def check_name(name: str, kind: str, *, place: str | None = None) -> str:
@@ -34,22 +41,25 @@ def check_name(name: str, kind: str, *, place: str | None = None) -> str:
     fits = 0 < len(name.encode(errors="replace")) <= MAX_IDENTIFIER
     if fits and name.isprintable() and "%" not in name and "${" not in name:
         return name
-    raise _refused(name, kind, f"use 1 to {MAX_IDENTIFIER} bytes of printable text, without % and ${{", place)
+    remedy = f"use 1 to {MAX_IDENTIFIER} bytes of printable text, without % and ${{"
+    raise InvalidIdentifier(f"{kind} {name[:80]!r} is not a valid name", remedy=remedy, place=place)
 
 
 def check_slot(name: str) -> str:
     """Return a replication slot name, or raise InvalidIdentifier, by PostgreSQL's own rule."""
-    return _checked(name, _SLOT, "slot", "lower-case letters, digits and underscores", place="slot")
+    return checked_name(
+        name, _SLOT, "slot", "lower-case letters, digits and underscores", limit=MAX_IDENTIFIER, place="slot"
+    )
 
 
 def check_connector_name(name: str) -> str:
     """Return a connector name that needs no escaping in Connect's paths, or raise InvalidIdentifier."""
-    return _checked(name, _CONNECTOR, "connector", _OF_TOPICS, place="name")
+    return checked_name(name, _CONNECTOR, "connector", _OF_TOPICS, limit=MAX_IDENTIFIER, place="name")
 
 
 def check_topic_prefix(name: str) -> str:
     """Return a topic prefix, or raise InvalidIdentifier, by Kafka's rule for topic names."""
-    return _checked(name, _TOPIC, "topic prefix", _OF_TOPICS, place="topic_prefix")
+    return checked_name(name, _TOPIC, "topic prefix", _OF_TOPICS, limit=MAX_IDENTIFIER, place="topic_prefix")
 
 
 def check_host(name: str) -> str:
@@ -65,25 +75,7 @@ def check_host(name: str) -> str:
 
 def check_topic(name: str, place: str) -> str:
     """Return the name of a topic that stands in a field, or raise InvalidIdentifier, by Kafka's rule."""
-    return _checked(name, _TOPIC, "topic", _OF_TOPICS, place=place, longest=_MAX_TOPIC)
-
-
-def _checked(
-    name: str,
-    pattern: re.Pattern[str],
-    kind: str,
-    allowed: str,
-    *,
-    place: str | None,
-    longest: int = MAX_IDENTIFIER,
-) -> str:
-    if pattern.fullmatch(name) and len(name) <= longest:
-        return name
-    raise _refused(name, kind, f"use {allowed}, at most {longest} characters", place)
-
-
-def _refused(name: str, kind: str, remedy: str, place: str | None) -> InvalidIdentifier:
-    return InvalidIdentifier(f"{kind} {name[:80]!r} is not a valid name", remedy=remedy, place=place)
+    return checked_name(name, _TOPIC, "topic", _OF_TOPICS, place=place, limit=MAX_TOPIC_LENGTH)
 
 
 def quoted(identifier: str) -> str:

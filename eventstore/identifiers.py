@@ -113,12 +113,12 @@ def checked_command_id(command_id: object) -> UUID:
 
 def check_category(category: str) -> str:
     """Return the category, or raise InvalidIdentifier: a lower-case word like `order` or `stock_item`."""
-    return _checked(category, _CATEGORY, "category", "a lower-case word such as order or stock_item")
+    return checked_name(category, _CATEGORY, "category", "a lower-case word such as order or stock_item")
 
 
 def check_schema(schema: str) -> str:
     """Return the name of a database schema, or raise InvalidIdentifier: a lower-case word."""
-    checked = _checked(schema, _CATEGORY, "schema", "a lower-case word such as shop", limit=MAX_SCHEMA_LENGTH)
+    checked = checked_name(schema, _CATEGORY, "schema", "a lower-case word such as shop", limit=MAX_SCHEMA_LENGTH)
     if checked.startswith("pg_"):
         raise InvalidIdentifier(
             f"schema {schema!r} is reserved by PostgreSQL", remedy="use a name without pg_ in front"
@@ -128,12 +128,12 @@ def check_schema(schema: str) -> str:
 
 def check_tenant(tenant: str) -> str:
     """Return the name of a tenant, or raise InvalidIdentifier: a lower-case word, for a schema and for topics."""
-    return _checked(tenant, _CATEGORY, "tenant", "a lower-case word such as acme", limit=MAX_TENANT_LENGTH)
+    return checked_name(tenant, _CATEGORY, "tenant", "a lower-case word such as acme", limit=MAX_TENANT_LENGTH)
 
 
 def check_type_name(name: str) -> str:
     """Return the event type name, or raise InvalidIdentifier: lower-case words with dots, `order.placed`."""
-    return _checked(name, _TYPE_NAME, "event type name", "lower-case words joined by dots such as order.placed")
+    return checked_name(name, _TYPE_NAME, "event type name", "lower-case words joined by dots such as order.placed")
 
 
 def check_topic(topic: str, *, limit: int = MAX_NAME_LENGTH) -> str:
@@ -141,15 +141,24 @@ def check_topic(topic: str, *, limit: int = MAX_NAME_LENGTH) -> str:
     # The two names that a broker refuses although they are of the right characters.
     pattern = _NOWHERE if topic in (".", "..") else _TOPIC
     allowed = "letters, digits, dots, dashes and underscores, and not dots alone"
-    return _checked(topic, pattern, "topic", allowed, limit=limit)
+    return checked_name(topic, pattern, "topic", allowed, limit=limit)
 
 
 def check_group(group: str) -> str:
     """Return the group name, or raise InvalidIdentifier; it becomes part of its dead-letter topic's name."""
-    return _checked(group, _TOPIC, "group", "letters, digits, dots, dashes and underscores")
+    return checked_name(group, _TOPIC, "group", "letters, digits, dots, dashes and underscores")
 
 
-def _checked(text: str, pattern: re.Pattern[str], kind: str, allowed: str, *, limit: int = MAX_NAME_LENGTH) -> str:
+def checked_name(
+    text: str,
+    pattern: re.Pattern[str],
+    kind: str,
+    allowed: str,
+    *,
+    limit: int = MAX_NAME_LENGTH,
+    place: str | None = None,
+) -> str:
+    """Return a name that matches a pattern. Raises InvalidIdentifier if it does not, or is longer than `limit`."""
     if not isinstance(text, str):
         raise _no_text(kind, text)
     if pattern.fullmatch(text) and len(text) <= limit:
@@ -157,6 +166,7 @@ def _checked(text: str, pattern: re.Pattern[str], kind: str, allowed: str, *, li
     raise InvalidIdentifier(
         f"{kind} {text[:80]!r} is not a valid name",
         remedy=f"use {allowed}, at most {limit} characters",
+        place=place,
     )
 
 

@@ -230,6 +230,19 @@ class TopicRecord:
         return f"{self.topic}[{self.partition}]@{self.offset}"
 
 
+def by_partition(offsets: Mapping[str, Mapping[int, int]]) -> dict[tuple[str, int], int]:
+    """Return offsets by topic and partition."""
+    return {(topic, partition): offset for topic, parts in offsets.items() for partition, offset in parts.items()}
+
+
+def by_topic(offsets: Mapping[tuple[str, int], int]) -> dict[str, dict[int, int]]:
+    """Return offsets of partitions by topic, as a reader takes them."""
+    nested: dict[str, dict[int, int]] = {}
+    for (topic, partition), offset in offsets.items():
+        nested.setdefault(topic, {})[partition] = offset
+    return nested
+
+
 def recorded_event(record: TopicRecord, decoder: AvroDecoder) -> RecordedEvent:
     """Read an event topic's record; NotFramedAvro where it is none.
 

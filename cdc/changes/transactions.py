@@ -32,6 +32,7 @@ from cdc.changes.change_records import Lookup, RecordReader, is_streamed
 from cdc.errors import UndecodableChange
 from eventstore.closing import Closing
 from eventstore.errors import TopicMismatch
+from eventstore.topics import by_partition, by_topic
 
 if TYPE_CHECKING:
     from eventstore.settings import Settings
@@ -250,7 +251,7 @@ class SourceTransactions(Closing):
         in one range. An incomplete last transaction is left for the next call. Raises BrokerUnreachable,
         UndecodableChange or TopicMismatch.
         """
-        if _flat(start) == _flat(ends):
+        if by_partition(start) == by_partition(ends):
             return ends
         if self._next is None:
             self._next = self._begin(start, ends)
@@ -258,9 +259,9 @@ class SourceTransactions(Closing):
         self._ripen(ends)
         self._last = self._take(most)
         cut = self._cut(start, ends)
-        if _flat(cut) == _flat(start) and self._forgotten():
+        if by_partition(cut) == by_partition(start) and self._forgotten():
             cut = ends
-        self._complain(stands_still=_flat(cut) == _flat(start))
+        self._complain(stands_still=by_partition(cut) == by_partition(start))
         return cut
 
     def latest(self, start: Offsets) -> Offsets:
@@ -297,13 +298,13 @@ class SourceTransactions(Closing):
             )
 
     def _cut(self, start: Offsets, ends: Offsets) -> Offsets:
-        whole = whole_ends(self._read, _flat(start), _flat(ends), last=self._last)
+        whole = whole_ends(self._read, by_partition(start), by_partition(ends), last=self._last)
         return {topic: {p: whole[topic, p] for p in parts} for topic, parts in ends.items()}
 
     def _read(self, ranges: Mapping[Partition, tuple[int, int]]) -> Iterator[tuple[Partition, Change]]:
         """Read changes, and decode those that are asked about."""
-        self._reader.seek(_nested({partition: low for partition, (low, _) in ranges.items()}))
-        for record in self._reader.read_up_to(_nested({partition: high for partition, (_, high) in ranges.items()})):
+        self._reader.seek(by_topic({partition: low for partition, (low, _) in ranges.items()}))
+        for record in self._reader.read_up_to(by_topic({partition: high for partition, (_, high) in ranges.items()})):
             if record.value is not None:
                 place = partial(read_place, self._changes, record.value, record.place)
                 yield (record.topic, record.partition), (record.offset, place)
@@ -360,8 +361,8 @@ class SourceTransactions(Closing):
         """Where the ENDs begin of which changes lie behind `start`."""
         if not self._exists():
             return 0
-        stop = _flat(ends)
-        waiting = {p: (offset, stop[p]) for p, offset in _flat(start).items() if offset < stop[p]}
+        stop = by_partition(ends)
+        waiting = {p: (offset, stop[p]) for p, offset in by_partition(start).items() if offset < stop[p]}
         firsts = (next(self._read({partition: span}), None) for partition, span in waiting.items())
         places = [change[1]() for _, change in filter(None, firsts)]
         least = min((Commit(place.epoch, place.after) for place in places), default=None)
@@ -427,17 +428,6 @@ def _several_partitions(topic: str, count: int) -> TopicMismatch:
         remedy="delete the topic while the connector is stopped. The connector creates it again, with one",
         place=topic,
     )
-
-
-def _flat(offsets: Offsets) -> dict[Partition, int]:
-    return {(topic, partition): offset for topic, parts in offsets.items() for partition, offset in parts.items()}
-
-
-def _nested(offsets: Mapping[Partition, int]) -> dict[str, dict[int, int]]:
-    nested: dict[str, dict[int, int]] = {}
-    for (topic, partition), offset in offsets.items():
-        nested.setdefault(topic, {})[partition] = offset
-    return nested
 
 
 def _reached(ends: Offsets, goal: Offsets) -> bool:

@@ -29,6 +29,8 @@ from cdc.connectors.secrets import revealed
 from cdc.errors import CdcError, ConnectRejected, ConnectUnavailable, InvalidConnector, UnknownConnector
 
 # A worker answers after 90 s at the latest; validating a connector opens a database connection.
+from eventstore.closing import Closing
+
 REQUEST_TIMEOUT: Final = 30.0
 # A rebalance of a small cluster takes about 3 s, a worker's start about 10.
 PATIENCE: Final = 30.0
@@ -53,7 +55,7 @@ class _Again(Exception):
     __repr__ = Exception.__str__  # which a log shows
 
 
-class ConnectClient:
+class ConnectClient(Closing):
     """A Kafka Connect cluster, reached through one worker's URL.
 
     Starting workers, rebalances and lost connections are tried again. Raises InvalidConnector for wrong arguments,
@@ -95,12 +97,6 @@ class ConnectClient:
 
     def __repr__(self) -> str:
         return f"ConnectClient({self.url!r})"
-
-    def __enter__(self) -> ConnectClient:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the connections."""

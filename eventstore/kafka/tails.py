@@ -22,7 +22,7 @@ from eventstore.kafka.admin import DEADLINE_SECONDS, OffsetReader
 from eventstore.kafka.consumer import RangeReader
 from eventstore.kafka.producer import Letters
 from eventstore.settings import Settings
-from eventstore.topics import TopicRecord
+from eventstore.topics import TopicRecord, by_partition, by_topic
 
 if TYPE_CHECKING:
     from eventstore.backends.sql.store import SqlEventStore
@@ -49,7 +49,7 @@ def last_records(
     """
     with OffsetReader(settings) as offsets, RangeReader(settings) as reader:
         there = offsets.existing(topics)
-        begins, ends = _by_partition(offsets.beginning_offsets(there)), _by_partition(offsets.end_offsets(there))
+        begins, ends = by_partition(offsets.beginning_offsets(there)), by_partition(offsets.end_offsets(there))
         records: dict[Partition, TopicRecord] = {}
         asked, window = {place for place, end in ends.items() if begins[place] < end}, _WINDOW
         while asked:
@@ -78,9 +78,9 @@ def _require_none_forgotten(begins: Mapping[Partition, int], records: Mapping[Pa
 def _last_between(
     reader: RangeReader, starts: Mapping[Partition, int], ends: Mapping[Partition, int]
 ) -> dict[Partition, TopicRecord]:
-    reader.seek(_by_topic(starts))
+    reader.seek(by_topic(starts))
     latest: dict[Partition, dict[bytes | None, TopicRecord]] = {}
-    for record in reader.read_up_to(_by_topic(ends)):
+    for record in reader.read_up_to(by_topic(ends)):
         of_partition = latest.setdefault((record.topic, record.partition), {})
         of_partition.pop(record.key, None)
         if record.value is not None or any(name == "ce_id" for name, _ in record.headers):
@@ -110,17 +110,6 @@ def _held(offsets: OffsetReader, topics: Sequence[str]) -> list[str]:
     # In this order: what is committed in between makes them equal, and never the other way round.
     last, stable = offsets.end_offsets(topics, committed=False), offsets.end_offsets(topics)
     return [f"{t}[{p}]" for t, parts in last.items() for p, end in parts.items() if stable[t][p] < end]
-
-
-def _by_partition(offsets: Mapping[str, Mapping[int, int]]) -> dict[Partition, int]:
-    return {(topic, partition): offset for topic, parts in offsets.items() for partition, offset in parts.items()}
-
-
-def _by_topic(offsets: Mapping[Partition, int]) -> dict[str, dict[int, int]]:
-    nested: dict[str, dict[int, int]] = {}
-    for (topic, partition), offset in offsets.items():
-        nested.setdefault(topic, {})[partition] = offset
-    return nested
 
 
 MISSING: Final = frozenset({"UNKNOWN_TOPIC_OR_PART", "UNKNOWN_TOPIC_ID", "_UNKNOWN_TOPIC"})

@@ -43,11 +43,6 @@ CAPTURES: Final = Table(
 RESPELLED: Final = Table("factfold_respelled", _METADATA, *keys("topic", "new_key", "old_key"))
 
 
-def create_change_tables(connection: Connection) -> None:
-    """Create what is missing."""
-    _METADATA.create_all(connection)
-
-
 @contextmanager
 def changing(engine: Engine) -> Iterator[Connection]:
     """A transaction that no writer can come between, with the tables of changes made; StoreUnavailable for a lock."""
@@ -56,7 +51,7 @@ def changing(engine: Engine) -> Iterator[Connection]:
             # Python's driver begins a transaction before a change of rows, and not before one of tables.
             sqlite.end_begun(connection)
             connection.exec_driver_sql("BEGIN IMMEDIATE")
-            create_change_tables(connection)
+            _METADATA.create_all(connection)
             yield connection
     except DBAPIError as error:
         if reason := sqlite.refused(error):
