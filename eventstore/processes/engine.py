@@ -125,15 +125,12 @@ class ProcessEngine:
         self._store(tx, taken)
 
     def _addressed(self, event: RecordedEvent) -> Iterable[Addressed]:
+        stream_id = event.stream.partition("-")[2]
         for name, kind in self.processes.items():
-            reactions = kind.reactions
-            stored = reactions.kinds.get(event.type)
-            if stored is None:
-                continue
-            stream_id = StreamName.parse(event.stream).id
-            by_instance = reactions.addressed(event.type, event.schema_version, event.data, stream_id)
+            by_instance = kind.reactions.addressed(event.type, event.schema_version, event.data, stream_id)
             if by_instance:
-                cause = _cause(event, _recordable(impersonal(stored, event.data)))
+                data = impersonal(kind.reactions.kinds[event.type], event.data)
+                cause = _cause(event, data.marked() if isinstance(data, Disclosed) else data)
                 yield from (Addressed((name, instance), Input(cause, given)) for instance, given in by_instance.items())
 
     def _new(self, key: Key, now: datetime) -> InstanceRow:
@@ -281,10 +278,6 @@ def _rows(key: Key, stepped: Process.Stepped, metadata: Metadata, now: datetime)
         yield Scheduled(kind=COMMAND, name=values.pop("command"), target=values.pop("to"), **values, **own)
     for timer in stepped.timers:
         yield Scheduled(kind=TIMER, **asdict(timer), **own)
-
-
-def _recordable(data: Mapping[str, Any]) -> Mapping[str, Any]:
-    return data.marked() if isinstance(data, Disclosed) else data
 
 
 def _cause(event: RecordedEvent, data: Mapping[str, Any]) -> Cause:

@@ -27,7 +27,7 @@ Which inputs a process takes, and which of its methods handles each.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, TypeVar
@@ -53,13 +53,11 @@ _MARKS: Final = "__factfold_reactions__"
 _IDS: Final = ("string", "long", "uuid")
 STARTS, REACTS, LATE = "starts", "reacts", "late"
 REPLIES, TIMES_OUT, COMPENSATED = "replies", "times_out", "compensated"
+_OF_EVENTS: Final = (STARTS, REACTS, LATE)
 
 
-@dataclass(frozen=True, slots=True)
-class _Mark:
-    way: str
-    what: Any
-    id: Correlation = None
+Mark = tuple[str, Any, Correlation]
+"""What a method is marked with: the way, what it handles, and how an event names the instance."""
 
 
 def starts(event: type, /, *, id: Correlation = None) -> Callable[[H], H]:
@@ -74,7 +72,7 @@ def starts(event: type, /, *, id: Correlation = None) -> Callable[[H], H]:
         >>> @starts(Order.Placed)
         ... def placed(self, event: Order.Placed) -> None: ...
     """
-    return _marking(_Mark(STARTS, event, id))
+    return _marking((STARTS, event, id))
 
 
 def reacts(event: type, /, *, id: Correlation = None) -> Callable[[H], H]:
@@ -89,7 +87,7 @@ def reacts(event: type, /, *, id: Correlation = None) -> Callable[[H], H]:
         >>> @reacts(Payment.Received, id="order_id")
         ... def received(self, event: Payment.Received) -> None: ...
     """
-    return _marking(_Mark(REACTS, event, id))
+    return _marking((REACTS, event, id))
 
 
 def late(event: type, /, *, id: Correlation = None) -> Callable[[H], H]:
@@ -104,7 +102,7 @@ def late(event: type, /, *, id: Correlation = None) -> Callable[[H], H]:
         >>> @late(Payment.Received, id="order_id")
         ... def paid_too_late(self, event: Payment.Received) -> None: ...
     """
-    return _marking(_Mark(LATE, event, id))
+    return _marking((LATE, event, id))
 
 
 def replies(command: Callable[..., object], /) -> Callable[[H], H]:
@@ -114,7 +112,7 @@ def replies(command: Callable[..., object], /) -> Callable[[H], H]:
         >>> @replies(Item.reserve)
         ... def reserved(self, reply: Reply) -> None: ...
     """
-    return _marking(_Mark(REPLIES, command))
+    return _marking((REPLIES, command, None))
 
 
 def times_out(name: str, /) -> Callable[[H], H]:
@@ -125,7 +123,7 @@ def times_out(name: str, /) -> Callable[[H], H]:
         ... def unpaid(self) -> None:
         ...     self.compensate("not paid within 30 minutes")
     """
-    return _marking(_Mark(TIMES_OUT, name))
+    return _marking((TIMES_OUT, name, None))
 
 
 def compensated(method: H, /) -> H:
@@ -136,7 +134,7 @@ def compensated(method: H, /) -> H:
         ... def undone(self) -> None:
         ...     self.send(self.id, Order.cancel, reason="given up")
     """
-    return _marking(_Mark(COMPENSATED, COMPENSATED))(method)
+    return _marking((COMPENSATED, None, None))(method)
 
 
 def is_handler(value: object) -> bool:
@@ -144,7 +142,7 @@ def is_handler(value: object) -> bool:
     return hasattr(value, _MARKS)
 
 
-def _marking(mark: _Mark) -> Callable[[H], H]:
+def _marking(mark: Mark) -> Callable[[H], H]:
     def marked(method: H) -> H:
         setattr(method, _MARKS, (*getattr(method, _MARKS, ()), mark))
         return method
@@ -178,14 +176,15 @@ class Arrived:
 
 @dataclass(frozen=True, slots=True)
 class Reactions:
-    """All reactions of a process, by what they answer."""
+    """All reactions of a process, by the way and what they answer: an event class, a command's name, a timer's name."""
 
-    events: Mapping[type, Mapping[str, Reaction]] = field(default_factory=dict)
-    replies: Mapping[str, Reaction] = field(default_factory=dict)
-    timers: Mapping[str, Reaction] = field(default_factory=dict)
-    compensated: Reaction | None = None
+    handlers: Mapping[tuple[str, Any], Reaction] = field(default_factory=dict)
     kinds: Mapping[str, EventType] = field(default_factory=dict)
     categories: frozenset[str] = frozenset()
+
+    def get(self, way: str, what: Any = None) -> Reaction | None:
+        """Return the reaction to an input, None if there is none."""
+        return self.handlers.get((way, what))
 
     def addressed(
         self, stored_type: str, schema_version: int, data: Mapping[str, Any], stream_id: str
@@ -196,21 +195,12 @@ class Reactions:
             return {}
         by_instance: dict[str, list[Arrived]] = {}
         for happened in kind.events(schema_version, impersonal(kind, data)):
-            named = {
-                way: self._instance(one, happened, stream_id)
-                for way, one in self.events.get(type(happened), {}).items()
-            }
+            reactions = {way: one for way in _OF_EVENTS if (one := self.get(way, type(happened)))}
+            named = {way: self._instance(one, happened, stream_id) for way, one in reactions.items()}
             for instance in sorted({name for name in named.values() if name is not None}):
                 ways = frozenset(way for way, name in named.items() if name == instance)
                 by_instance.setdefault(instance, []).append(Arrived(happened, ways))
         return by_instance
-
-    def again(
-        self, name: str, schema_version: int, data: Mapping[str, Any], place: str, instance: str
-    ) -> list[Arrived]:
-        """Return the events that a recorded input was for an instance, by its place `stream@version`."""
-        stream_id = StreamName.parse(place.rpartition("@")[0]).id
-        return self.addressed(name, schema_version, data, stream_id).get(instance, [])
 
     def _instance(self, reaction: Reaction, event: object, stream_id: str) -> str | None:
         if reaction.id is None:
@@ -234,25 +224,19 @@ def impersonal(kind: EventType, data: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def read_reactions(owner: type) -> Reactions:
     """Read the reactions of a process; DeclarationError names what cannot work."""
-    events: dict[type, dict[str, Reaction]] = {}
-    named: dict[str, dict[str, Reaction]] = {REPLIES: {}, TIMES_OUT: {}, COMPENSATED: {}}
-    for name, method in _methods(owner):
-        for mark in getattr(method, _MARKS, ()):
-            reaction = Reaction(method, _takes_input(method, owner), mark.id)
-            if mark.way in named:
-                _put(named[mark.way], _name_of(mark), reaction, owner, name)
-            else:
-                _require_event(mark, owner, name)
-                _put(events.setdefault(mark.what, {}), mark.way, reaction, owner, name)
-    kinds = types_as_stored(events)
-    categories = frozenset(_category(event, owner) for event in events)
-    end = named[COMPENSATED].get(COMPENSATED)
-    return Reactions(events, named[REPLIES], named[TIMES_OUT], end, kinds, categories)
-
-
-def _methods(owner: type) -> Iterable[tuple[str, Callable[..., object]]]:
+    handlers: dict[tuple[str, Any], Reaction] = {}
     methods = {name: value for base in reversed(owner.__mro__) for name, value in vars(base).items() if callable(value)}
-    return methods.items()
+    for name, method in methods.items():
+        for way, what, correlation in getattr(method, _MARKS, ()):
+            if way in _OF_EVENTS:
+                _require_event(what, correlation, owner, name)
+            key = way, command_name(what) if way == REPLIES else what
+            known = handlers.setdefault(key, Reaction(method, _takes_input(method, owner), correlation)).method
+            if known is not method:
+                what_else = f"handles the same as {known.__name__}"
+                raise _mistake(owner, name, what_else, "handle each input by one method")
+    events = list(dict.fromkeys(what for way, what in handlers if way in _OF_EVENTS))
+    return Reactions(handlers, types_as_stored(events), frozenset(_category(event, owner) for event in events))
 
 
 def _takes_input(method: Callable[..., object], owner: type) -> bool:
@@ -264,28 +248,16 @@ def _takes_input(method: Callable[..., object], owner: type) -> bool:
     return len(parameters) == 2
 
 
-def _name_of(mark: _Mark) -> str:
-    return command_name(mark.what) if mark.way == REPLIES else str(mark.what)
-
-
-def _require_event(mark: _Mark, owner: type, method: str) -> None:
-    if not is_event_class(mark.what):
-        raise _mistake(owner, method, f"is to handle {mark.what!r}, which is no event", "name a class made by @event")
-    kind = event_type_of(mark.what)
+def _require_event(event: Any, named: Correlation, owner: type, method: str) -> None:
+    if not is_event_class(event):
+        raise _mistake(owner, method, f"is to handle {event!r}, which is no event", "name a class made by @event")
+    kind = event_type_of(event)
     ids = [field.name for field in kind.fields if field.personal is None and kind_of(field.type.avro) in _IDS]
-    if isinstance(mark.id, str) and mark.id not in ids:
+    if isinstance(named, str) and named not in ids:
         raise _mistake(
-            owner, method, f"finds its instance by {mark.id!r}, which is no clear text, number or UUID of {kind.name}",
+            owner, method, f"finds its instance by {named!r}, which is no clear text, number or UUID of {kind.name}",
             f"use one of its fields ({', '.join(ids) or 'none'}) or a function, or leave id out for that of the stream",
         )  # fmt: skip
-
-
-def _put(reactions: dict[str, Reaction], key: str, reaction: Reaction, owner: type, method: str) -> None:
-    if key in reactions and reactions[key].method is not reaction.method:
-        raise _mistake(
-            owner, method, f"handles the same as {reactions[key].method.__name__}", "handle each input by one method"
-        )
-    reactions[key] = reaction
 
 
 def _category(event: type, owner: type) -> str:
@@ -338,8 +310,10 @@ class Sending:
 
 @dataclass
 class Decided:
-    """What a handler decided, until its step is recorded."""
+    """What a handler decided about an input, until its step is recorded."""
 
+    cause: Cause
+    now: datetime
     sends: list[Sending] = field(default_factory=list)
     timers: dict[str, datetime] = field(default_factory=dict)
     cancelled: list[str] = field(default_factory=list)
@@ -370,7 +344,7 @@ class Standing:
             self.rest += 1
             return changed
         self.recorded, self.rest = list(self.undoables), 0
-        return self.undoables
+        return list(self.undoables)
 
     def took(self, undoables: Sequence[Undoable], rest: int) -> None:
         """Take what a step recorded of the compensations; what changed last comes last."""
@@ -379,14 +353,6 @@ class Standing:
         changed = {one.id for one in undoables}
         unchanged = [one for one in self.recorded if one.id not in changed]
         self.undoables, self.rest = [*unchanged, *undoables], rest
-
-
-@dataclass(frozen=True, slots=True)
-class AtHand:
-    """What a handler is called about, and when."""
-
-    cause: Cause
-    now: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -482,7 +448,7 @@ class Process(Aggregate, category="process"):
     def __init__(self, id: str = "") -> None:
         super().__init__(id)
         own = self.__dict__
-        own["standing"], own["decided"], own["at_hand"] = Standing(), Decided(), None
+        own["standing"], own["_decided"] = Standing(), None
 
     if TYPE_CHECKING:
 
@@ -490,32 +456,27 @@ class Process(Aggregate, category="process"):
         def standing(self) -> Standing:
             """The state of the instance besides its own fields."""
 
-        @property
-        def decided(self) -> Decided:
-            """What the handler that is being called has decided so far."""
-
-        @property
-        def at_hand(self) -> AtHand | None:
-            """The input of the handler that is being called."""
-
     @property
     def now(self) -> datetime:
         """The time of the step, UTC."""
-        return self._required_at_hand().now
+        return self.decided.now
 
     @property
     def cause(self) -> Cause:
         """The input of the step: its id, time, place and conversation."""
-        return self._required_at_hand().cause
+        return self.decided.cause
 
-    def _required_at_hand(self) -> AtHand:
-        if self.at_hand is None:
+    @property
+    def decided(self) -> Decided:
+        """What the handler that is called has decided so far. Raises DeclarationError outside of a handler."""
+        decided: Decided | None = self.__dict__["_decided"]
+        if decided is None:
             raise DeclarationError(
                 f"{type(self).__qualname__} decides outside of a handler",
                 remedy="decide in methods marked by @starts, @reacts, @late, @replies or @times_out",
                 place=type(self).__qualname__,
             )
-        return self.at_hand
+        return decided
 
     def send(self, aggregate_id: str, command: Callable[..., object], /, *args: Any, **kwargs: Any) -> Sending:
         """Send a command when this step is stored. Its id follows from this input: it is sent once."""
@@ -541,7 +502,7 @@ class Process(Aggregate, category="process"):
 
         A moment in the past is due at once, one beyond the year 9999 never.
         """
-        if name not in self.reactions.timers:
+        if self.reactions.get(TIMES_OUT, name) is None:
             raise DeclarationError(
                 f"{type(self).__qualname__} has no handler for the timer {name!r}",
                 remedy=f'mark a method @times_out("{name}"), or name it in timers= of process_of',
@@ -616,15 +577,16 @@ def _not_sent(cls: type[Process], command: str) -> DeclarationError:
     )
 
 
-Process.own_names = names_of(Process) | {"standing", "decided", "at_hand"}
+Process.own_names = names_of(Process) | {"standing", "_decided"}
 
 
 def _check(cls: type[Process], earlier: Sequence[type[Process]]) -> None:
-    if not any("starts" in ways for ways in cls.reactions.events.values()):
+    handled = cls.reactions.handlers
+    if not any(way == STARTS for way, _ in handled):
         raise DeclarationError(
             f"{cls.__qualname__} has no start", remedy="mark a method: @starts(Order.Placed)", place=cls.__qualname__
         )
-    if unsent := cls.reactions.replies.keys() - cls.commands_sent.keys():
+    if unsent := {what for way, what in handled if way == REPLIES} - cls.commands_sent.keys():
         raise _not_sent(cls, min(unsent))
     for known in earlier:
         if known.category != cls.category or known.code_version >= cls.code_version:

@@ -11,7 +11,7 @@ from eventstore.backends.sql.store import SqlEventStore
 from eventstore.errors import FactfoldError
 from eventstore.processes.administration import InstanceStatus, Processes
 from eventstore.processes.engine import ProcessEngine
-from eventstore.processes.process import Process
+from eventstore.processes.process import TIMES_OUT, Process
 
 _ALL: Final = 1_000_000
 _PART: Final = 1000
@@ -36,7 +36,7 @@ def unreached(store: SqlEventStore, processes: Sequence[type[Process]]) -> Itera
             continue
         loadable.append(one)
         for waits in one.scheduled:
-            if waits.name not in (own.reactions.timers if waits.kind == TIMER else sent):
+            if not (own.reactions.get(TIMES_OUT, waits.name) if waits.kind == TIMER else waits.name in sent):
                 yield one, f"{waits.kind} {waits.name}"
     for start in range(0, len(loadable), _PART):
         yield from _unloaded(engine, loadable[start : start + _PART], sent)

@@ -15,9 +15,10 @@ from eventstore.processes.errors import ProcessAlreadyStarted, ProcessError, Pro
 from eventstore.processes.process import (
     LATE,
     REACTS,
+    REPLIES,
     STARTS,
+    TIMES_OUT,
     Arrived,
-    AtHand,
     Decided,
     Process,
     Reaction,
@@ -111,7 +112,7 @@ def replayed(
     # What the replay recorded is in no step: the next one records all compensations.
     process.standing.undoables, process.standing.recorded = former.standing.undoables, []
     process.version = former.version + 1
-    return process, recorded_step(process, moving, timers=list(timers.values()), note=note)
+    return process, _Step(process, Input(moving), moving.time, timers, note).recorded()
 
 
 def _again(process: Process, cause: Cause, time: datetime) -> Process.Stepped | None:
@@ -124,67 +125,51 @@ def _again(process: Process, cause: Cause, time: datetime) -> Process.Stepped | 
 def _recorded(process: Process, cause: Cause) -> Sequence[Arrived]:
     """The events of an input that was recorded."""
     data = load_plain(cause.data)
-    return process.reactions.again(cause.name, cause.schema_version, data, cause.place, process.id)
-
-
-def recorded_step(
-    process: Process,
-    cause: Cause,
-    *,
-    sent: Sequence[SentCommand] = (),
-    timers: Sequence[SetTimer] = (),
-    cancelled: Sequence[str] = (),
-    withdrawn: bool = False,
-    note: str = "",
-) -> Process.Stepped:
-    """Return the event of a step that an instance has taken; InvalidEventData for a state that has no place in it."""
-    standing = process.standing
-    undoables = standing.to_record()
-    return process.Stepped(
-        code=process.code_version,
-        cause=cause,
-        status=standing.status,
-        problem=standing.problem,
-        state=process.state_json(),
-        sent=list(sent),
-        timers=list(timers),
-        cancelled=list(cancelled),
-        withdrawn=withdrawn,
-        undoables=undoables,
-        early=standing.early,
-        note=note,
-        rest=standing.rest,
-    )
+    stream_id = cause.place.rpartition("@")[0].partition("-")[2]
+    return process.reactions.addressed(cause.name, cause.schema_version, data, stream_id).get(process.id, [])
 
 
 class _Step:
     """A step that is being taken."""
 
-    def __init__(self, process: Process, given: Input, now: datetime) -> None:
+    def __init__(
+        self, process: Process, given: Input, now: datetime, timers: dict[str, SetTimer] | None = None, note: str = ""
+    ) -> None:
         self._process, self._input, self._now = process, given, now
         self._at = process.standing
         self._sent: list[SentCommand] = []
-        self._timers: dict[str, SetTimer] = {}
+        self._timers = timers or {}
         self._cancelled: list[str] = []
         self._withdrawn = False
-        self._note = ""
+        self._note = note
         self._ids = 0
 
     def taken(self) -> Process.Stepped | None:
         ways = {EVENT: self._event, REPLY: self._reply, TIMEOUT: self._timeout, OPERATOR: self._operator}
         if not ways[self._input.cause.kind](self._input):
             return None
-        stepped = recorded_step(
-            self._process,
-            self._input.cause,
+        stepped = self.recorded()
+        self._process.version += 1
+        return stepped
+
+    def recorded(self) -> Process.Stepped:
+        """Return the event of the step; InvalidEventData for a state that has no place in it."""
+        undoables = self._at.to_record()
+        return self._process.Stepped(
+            code=self._process.code_version,
+            cause=self._input.cause,
+            status=self._at.status,
+            problem=self._at.problem,
+            state=self._process.state_json(),
             sent=self._sent,
             timers=list(self._timers.values()),
             cancelled=self._cancelled,
             withdrawn=self._withdrawn,
+            undoables=undoables,
+            early=self._at.early,
             note=self._note,
+            rest=self._at.rest,
         )
-        self._process.version += 1
-        return stepped
 
     def _event(self, given: Input) -> bool:
         if self._at.status != UNSTARTED:
@@ -224,12 +209,12 @@ class _Step:
             self._note = f"{name} came when the process was {self._at.status}, and nothing handles that"
 
     def _reaction(self, arrived: Arrived, way: str) -> Reaction | None:
-        return self._process.reactions.events[type(arrived.event)][way] if way in arrived.ways else None
+        return self._process.reactions.get(way, type(arrived.event)) if way in arrived.ways else None
 
     def _timeout(self, given: Input) -> bool:
         if self._at.status != RUNNING:
             return False
-        reaction = self._process.reactions.timers.get(given.cause.name)
+        reaction = self._process.reactions.get(TIMES_OUT, given.cause.name)
         if reaction is None:
             raise ProcessStuck(
                 f"{type(self._process).__qualname__} has no handler for the timer {given.cause.name!r} that is due",
@@ -250,7 +235,7 @@ class _Step:
             if undoable.id == given.cause.id:
                 self._settle(number, undoable, reply)
                 break
-        reaction = self._process.reactions.replies.get(reply.command)
+        reaction = self._process.reactions.get(REPLIES, reply.command)
         if reaction is not None:
             self._call(reaction, reply)
         elif not reply.accepted:
@@ -259,12 +244,12 @@ class _Step:
 
     def _settle(self, number: int, undoable: Undoable, reply: Reply) -> None:
         """Note a reply; what is accepted last is undone first."""
-        rest = self._at.undoables[:number] + self._at.undoables[number + 1 :]
-        self._at.undoables = [*rest, replace(undoable, outcome=reply.outcome)]
+        del self._at.undoables[number]
+        self._at.undoables.append(replace(undoable, outcome=reply.outcome))
 
     def _undone(self, number: int, undoable: Undoable, reply: Reply) -> None:
         outcome = "undone" if reply.accepted else "undo_failed"
-        self._change(number, replace(undoable, outcome=outcome))
+        self._at.undoables[number] = replace(undoable, outcome=outcome)
         if reply.accepted:
             self._undo_next()
         else:
@@ -278,7 +263,7 @@ class _Step:
             if self._at.status == COMPENSATION_FAILED:
                 for number, one in enumerate(self._at.undoables):
                     if one.outcome == "undo_failed":
-                        self._change(number, replace(one, outcome=ACCEPTED, undo_id=None))
+                        self._at.undoables[number] = replace(one, outcome=ACCEPTED, undo_id=None)
                 self._at.status = COMPENSATING
                 self._undo_next()
         elif wish == "compensate":
@@ -293,12 +278,11 @@ class _Step:
 
     def _call(self, reaction: Reaction, given: object, cause: Cause | None = None) -> None:
         """Call a handler and record what it decides; `cause` is that of an event which came before the start."""
-        decided, own = Decided(), self._process.__dict__
-        own["decided"], own["at_hand"] = decided, AtHand(cause or self._input.cause, self._now)
+        decided = self._process.__dict__["_decided"] = Decided(cause or self._input.cause, self._now)
         try:
             reaction.call(self._process, given)
         finally:
-            own["decided"], own["at_hand"] = Decided(), None
+            self._process.__dict__["_decided"] = None
         undoing = decided.compensate is not None and self._at.status in (RUNNING, DONE)
         if undoing:
             self._withdraw()
@@ -316,7 +300,8 @@ class _Step:
         for name, due in decided.timers.items():
             self._timers[name] = SetTimer(id=self._new_id(), name=name, due=due)
         for sending in decided.sends:
-            sent = self._send(sending, answered=command_name(sending.command) in self._process.reactions.replies)
+            name = command_name(sending.command)
+            sent = self._send(sending, answered=self._process.reactions.get(REPLIES, name) is not None)
             if sending.undo is not None:
                 undo = sending.undo
                 undoable = Undoable(
@@ -326,7 +311,7 @@ class _Step:
                     undo_to=undo.to,
                     undo_arguments=undo.arguments,
                 )
-                self._at.undoables = [*self._at.undoables, undoable]
+                self._at.undoables.append(undoable)
 
     def _require_use(self, decided: Decided, undoing: bool) -> None:
         """Refuse what would never be done; ProcessError."""
@@ -387,20 +372,15 @@ class _Step:
                     answered=True,
                 )
                 self._sent.append(sent)
-                self._change(number, replace(one, outcome="undoing", undo_id=sent.id))
+                self._at.undoables[number] = replace(one, outcome="undoing", undo_id=sent.id)
                 return
         self._at.status = COMPENSATED
-        if (reaction := self._process.reactions.compensated) is not None:
+        if (reaction := self._process.reactions.get(COMPENSATED)) is not None:
             self._call(reaction, None)
 
     def _end(self) -> None:
         self._at.status = DONE
         self._timers.clear()
-
-    def _change(self, number: int, undoable: Undoable) -> None:
-        changed = list(self._at.undoables)
-        changed[number] = undoable
-        self._at.undoables = changed
 
     def _new_id(self) -> UUID:
         """An id that follows from the instance, the input, and how many were made before."""
