@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from copy import deepcopy
-from dataclasses import KW_ONLY, dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Self, TypeVar
 from uuid import UUID, uuid4, uuid5
 
 import stamina
@@ -113,8 +113,40 @@ came of it:
 """
 
 
+@dataclass(frozen=True, kw_only=True)
+class CommandOptions:
+    """Options of a dispatcher, as in Dispatcher."""
+
+    metadata: Metadata = NO_METADATA
+    attempts: int = ATTEMPTS
+    snapshots: Snapshots | None = None
+    command_id: UUID | None = None
+    new_id: Callable[[], UUID] = uuid4
+    keep_commands: bool = False
+
+    def with_metadata(self, metadata: Metadata) -> Self:
+        """Return a dispatcher whose commands carry a conversation, a cause and a trace."""
+        require_type(metadata, Metadata, "metadata", takes="Metadata(…)")
+        return replace(self, metadata=metadata)
+
+    def once(self, command_id: UUID) -> Self:
+        """Return a dispatcher for one command that may be sent several times: its events are appended once.
+
+        A repeated command gets the events of the first. A command that was refused, or that led to no event, is decided
+        again.
+
+        Raises:
+            InvalidIdentifier: The id is no UUID.
+            EventIdTaken: The id belongs to another command or another aggregate. Raised by `send`.
+
+        Examples:
+            >>> service.once(request_id).send("o1", Order.pay, amount=120)
+        """
+        return replace(self, command_id=checked_command_id(command_id))
+
+
 @dataclass(frozen=True)
-class Dispatcher:
+class Dispatcher(CommandOptions):
     """Sends commands to aggregates in one store.
 
     A command that loses a race is decided again, at most `attempts` times within ten seconds.
@@ -135,39 +167,12 @@ class Dispatcher:
     """
 
     store: Streams
-    _: KW_ONLY
-    middleware: Sequence[Middleware] = ()
-    metadata: Metadata = NO_METADATA
-    attempts: int = ATTEMPTS
-    snapshots: Snapshots | None = None
-    command_id: UUID | None = None
-    new_id: Callable[[], UUID] = uuid4
-    keep_commands: bool = False
+    middleware: Sequence[Middleware] = field(default=(), kw_only=True)
 
     def __post_init__(self) -> None:
         require_like(self.store, "read_stream", "store", takes="an event store")
         for one in require_sequence(self.middleware, "middleware", takes="a list of functions"):
             require_like(one, "__call__", "a middleware", takes="functions of a command and what sends it")
-
-    def with_metadata(self, metadata: Metadata) -> Dispatcher:
-        """Return a dispatcher whose commands carry a conversation, a cause and a trace."""
-        require_type(metadata, Metadata, "metadata", takes="Metadata(…)")
-        return replace(self, metadata=metadata)
-
-    def once(self, command_id: UUID) -> Dispatcher:
-        """Return a dispatcher for one command that may be sent several times: its events are appended once.
-
-        A repeated command gets the events of the first. A command that was refused, or that led to no event, is decided
-        again.
-
-        Raises:
-            InvalidIdentifier: The id is no UUID.
-            EventIdTaken: The id belongs to another command or another aggregate. Raised by `send`.
-
-        Examples:
-            >>> service.once(request_id).send("o1", Order.pay, amount=120)
-        """
-        return replace(self, command_id=checked_command_id(command_id))
 
     def within(self, connection: Connection) -> Dispatcher:
         """Return a dispatcher that loads and appends in the caller's transaction, with rows of ordinary tables.

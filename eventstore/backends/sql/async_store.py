@@ -7,26 +7,24 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
-from dataclasses import KW_ONLY, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from functools import cached_property, partial, wraps
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, cast
-from uuid import UUID, uuid4
 
 from sqlalchemy import URL
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from eventstore.aggregates.aggregate import Aggregate
-from eventstore.aggregates.dispatcher import ATTEMPTS, Dispatcher, Middleware, Result, Send
+from eventstore.aggregates.dispatcher import CommandOptions, Dispatcher, Middleware, Result, Send
 from eventstore.backends.sql.engines import async_engine_for
 from eventstore.backends.sql.greenlets import await_only, in_greenlet, in_thread, one_by_one, waited_for
 from eventstore.backends.sql.reading import JoinedStreams
 from eventstore.backends.sql.store import SqlEventStore, StoreOptions
 from eventstore.erasure import KeyStore, MasterKeys
-from eventstore.identifiers import ExpectedVersion, StreamName, checked_command_id, require_type
+from eventstore.identifiers import ExpectedVersion, StreamName
 from eventstore.schema_registry import SchemaRegistry
-from eventstore.snapshots import Snapshots
-from eventstore.store import NO_METADATA, AppendResult, Command, Metadata, StreamAppend
+from eventstore.store import AppendResult, Command, Metadata, StreamAppend
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -207,7 +205,7 @@ AsyncMiddleware = Callable[[Command, AsyncSend], Awaitable[Result]]
 
 
 @dataclass(frozen=True)
-class AsyncDispatcher:
+class AsyncDispatcher(CommandOptions):
     """Sends commands to aggregates in one store, on an event loop. It otherwise works as Dispatcher, with its errors.
 
     Args:
@@ -227,31 +225,7 @@ class AsyncDispatcher:
     """
 
     store: AsyncSqlEventStore
-    _: KW_ONLY
-    middleware: Sequence[Middleware | AsyncMiddleware] = ()
-    metadata: Metadata = NO_METADATA
-    attempts: int = ATTEMPTS
-    snapshots: Snapshots | None = None
-    command_id: UUID | None = None
-    new_id: Callable[[], UUID] = uuid4
-    keep_commands: bool = False
-
-    def with_metadata(self, metadata: Metadata) -> AsyncDispatcher:
-        """Return a dispatcher whose commands carry a conversation, a cause and a trace."""
-        require_type(metadata, Metadata, "metadata", takes="Metadata(…)")
-        return replace(self, metadata=metadata)
-
-    def once(self, command_id: UUID) -> AsyncDispatcher:
-        """Return a dispatcher for one command that may be sent several times: its events are appended once.
-
-        A repeated command gets the events of the first. A command that was refused, or that led to no event, is decided
-        again.
-
-        Raises:
-            InvalidIdentifier: The id is no UUID.
-            EventIdTaken: The id belongs to another command or another aggregate. Raised by `send`.
-        """
-        return replace(self, command_id=checked_command_id(command_id))
+    middleware: Sequence[Middleware | AsyncMiddleware] = field(default=(), kw_only=True)
 
     def within(self, connection: AsyncConnection) -> AsyncDispatcher:
         """Return a dispatcher that loads and appends in the caller's transaction, with rows of ordinary tables.
