@@ -118,7 +118,7 @@ def discovered(package: str) -> Discovery:
     for module in modules:
         for name, value in vars(module).items():
             kind = None if name.startswith("_") else kind_of(value, package)
-            if kind is not None and (id(value) not in definitions or _is_home(module, name)):
+            if kind is not None and (id(value) not in definitions or name in _assigned(module.__name__)):
                 definitions[id(value)] = Definition(kind, f"{module.__name__}:{name}", value)
     ordered = sorted(definitions.values(), key=lambda one: (KINDS.index(one.kind), one.target))
     return Discovery((package,), tuple(ordered), failures, scripts)
@@ -223,13 +223,9 @@ def _kinds() -> Mapping[type, Kind]:
     }
 
 
-def _is_home(module: ModuleType, name: str) -> bool:
-    """Whether a module assigns or defines a name, and does not import it."""
-    return name in _assigned(module.__name__)
-
-
 @cache
 def _assigned(module: str) -> frozenset[str]:
+    """The names that a module assigns or defines, and does not import."""
     return frozenset(name for statement in _statements(module) for name in _names(statement))
 
 

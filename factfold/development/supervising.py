@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from io import TextIOWrapper
-from logging import LogRecord, makeLogRecord
+from logging import makeLogRecord
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from threading import Event
@@ -140,7 +140,7 @@ class Supervisor:
 
     def _read(self, one: Running, process: subprocess.Popen[str], log: RotatingFileHandler) -> None:
         for line in _lines(process):
-            log.emit(_record(line))
+            log.emit(makeLogRecord({"msg": f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {line}"}))
             one.line = _shown(one.line, line)
             if one.state is State.STARTING and line.startswith(_READY):
                 self._change(one, State.RUNNING)
@@ -173,10 +173,6 @@ def _shown(before: str, line: str) -> str:
     if before.startswith("error: ") and line.startswith("  "):
         return f"{before};{line[1:]}" if line.startswith("  remedy: ") else before
     return line
-
-
-def _record(line: str) -> LogRecord:
-    return makeLogRecord({"msg": f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {line}"})
 
 
 def _file_name(part: Part) -> str:

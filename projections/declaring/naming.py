@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Sequence
 from typing import Final
@@ -52,3 +53,8 @@ def checked_columns(names: Sequence[str], *, what: str) -> tuple[str, ...]:
                 remedy="declare one of them, or rename one with key=: Spark and SQLite take them for one column",
             )
     return tuple(names)
+
+
+def parameters(*names: str) -> inspect.Signature:
+    """The signature of a view's function that takes tables by these names."""
+    return inspect.Signature([inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names])

@@ -9,7 +9,6 @@ Spark gives them.
 
 from __future__ import annotations
 
-import inspect
 import re
 import uuid
 from collections import Counter
@@ -20,7 +19,7 @@ from sqlglot import Dialect, Token, TokenType, exp
 from sqlglot.errors import ParseError, SqlglotError
 
 from projections.declaring.binding import bind
-from projections.declaring.naming import checked_identifier
+from projections.declaring.naming import checked_identifier, parameters
 from projections.declaring.timing.promises import Reach
 from projections.declaring.view_topics import FinalResults, ViewTopic
 from projections.declaring.views import Columns, Input, View, as_columns
@@ -281,9 +280,7 @@ class SqlFunction:
         self._query, self._names = query, names
         self._is_known_to_spark = False
         self.signature = query.fingerprint
-        self.__signature__ = inspect.Signature(
-            [inspect.Parameter(role, inspect.Parameter.POSITIONAL_OR_KEYWORD) for role in query.roles]
-        )
+        self.__signature__ = parameters(*query.roles)
 
     def __call__(self, *frames: Any) -> Any:
         """The query's result, as a DataFrame."""

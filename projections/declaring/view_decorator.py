@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from projections.declaring.any_table import AnyTable
 from projections.declaring.binding import bind, tables_of
-from projections.declaring.naming import checked_identifier
+from projections.declaring.naming import checked_identifier, parameters
 from projections.declaring.timing.promises import InWindows, Reach
 from projections.declaring.timing.windows import Cumulative, Hopping, Session, Tumbling, Window, lasts
 from projections.declaring.view_topics import FinalResults, ViewTopic
@@ -61,7 +60,7 @@ def windowed(
     if isinstance(table, AnyTable):
         _require_columns(table, name, on, chosen or ())
     role = table.name or f"{name}_rows"
-    function = Windowing(window, on, chosen, named, _parameter(role))
+    function = Windowing(window, on, chosen, named, parameters(role))
     windows = InWindows(on, f"{named}_start", f"{named}_end", lasts(window))
     return bind(name, function, {role: table}, key=own, by=by, topic=topic, windows=windows)
 
@@ -90,10 +89,6 @@ def _require_columns(table: AnyTable, name: str, on: str, columns: Sequence[str]
                 place=f"view {name}",
                 code="unknown-column",
             )
-
-
-def _parameter(role: str) -> inspect.Signature:
-    return inspect.Signature([inspect.Parameter(role, inspect.Parameter.POSITIONAL_OR_KEYWORD)])
 
 
 def _refuse_bare(function: object) -> None:

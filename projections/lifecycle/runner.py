@@ -106,7 +106,7 @@ class Runner:
     @property
     def held(self) -> Run:
         """The run that is held, with the runner's token."""
-        return self.applier.run
+        return self.applier.batches.run
 
     def run_once(self, *, max_records: int | None = None, ends: Progress | None = None) -> BatchReport | None:
         """Apply one batch of new records. Return None if nothing is new, or if the run is paused.
@@ -219,7 +219,7 @@ class Runner:
     def _plan(self) -> None:
         """Spend the first quiet moment on what the first batch would take its time for."""
         if not self._planned and self._may_go_on:
-            self.applier.plan()
+            self.applier.batches.plan()
             self._planned = True
 
     def catch_up(self, ends: Offsets | None = None, *, deadline: float = 600.0) -> list[BatchReport]:

@@ -55,11 +55,8 @@ def note_late(connection: sa.Connection, layout: GenerationLayout) -> dict[str, 
     staged = sa.select(*(late.c[name] for name in names)).where(sa.true())
     noted = upsert(connection, layout.aside).from_select(names, staged)
     connection.execute(noted.on_conflict_do_nothing(index_elements=key))
-    return {kind: count for kind, count in connection.execute(_by_kind(late))}
-
-
-def _by_kind(late: sa.Table) -> sa.Select[str, int]:
-    return sa.select(late.c.kind, sa.func.count()).group_by(late.c.kind)
+    by_kind = sa.select(late.c.kind, sa.func.count()).group_by(late.c.kind)
+    return {kind: count for kind, count in connection.execute(by_kind)}
 
 
 def read_set_aside(connection: sa.Connection, layout: GenerationLayout, *, before: Offsets) -> SetAside:
@@ -73,11 +70,8 @@ def read_set_aside(connection: sa.Connection, layout: GenerationLayout, *, befor
     query = sa.select(columns.topic, columns.partition, columns.offset, columns.kind, columns.message)
     query = query.where(columns.kind != TOO_LATE)
     rows = [row for row in connection.execute(query) if row.offset < before.get(row.topic, {}).get(row.partition, 0)]
-    return SetAside(pa.table(_columns(rows), schema=FAULTS))
-
-
-def _columns(rows: list[Any]) -> dict[str, list[Any]]:
-    return {name: [row[number] for row in rows] for number, name in enumerate(FAULTS.names)}
+    of_names = {name: [row[number] for row in rows] for number, name in enumerate(FAULTS.names)}
+    return SetAside(pa.table(of_names, schema=FAULTS))
 
 
 def set_aside_places(store: TableStore) -> list[tuple[str, str]]:

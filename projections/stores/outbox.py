@@ -13,7 +13,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from eventstore.backends.sql.ways import upsert
-from projections.declaring.columns import ColumnType, Kind
+from projections.declaring.columns import ColumnType
 from projections.declaring.view_topics import LakeChange, Row, named
 from projections.errors import InvalidDefinition
 from projections.stores.own_tables import own_tables
@@ -162,16 +162,14 @@ def said_columns(columns: Mapping[str, ColumnType]) -> list[list[Any]]:
 
 def columns_of(said: Sequence[Sequence[Any]]) -> Mapping[str, ColumnType]:
     """The columns that were stored in that form."""
-    return {name: _column(*one) for name, *one in said}
+    return {
+        name: ColumnType(kind, precision, scale, shape="".join(shape)) for name, kind, precision, scale, *shape in said
+    }
 
 
 def _said(kind: ColumnType) -> list[Any]:
     """The stored form of topics of flat views since the first release: their rows are recognized by it."""
     return [kind.kind, kind.precision, kind.scale, *([kind.shape] if kind.shape else [])]
-
-
-def _column(kind: Kind, precision: int, scale: int, shape: str = "") -> ColumnType:
-    return ColumnType(kind, precision, scale, shape=shape)
 
 
 @dataclass(frozen=True)

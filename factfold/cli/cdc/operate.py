@@ -26,12 +26,11 @@ from factfold.cli.show import Out, aligned, answer, as_line, echo
 from factfold.cli.views.projections import load_group
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from sqlalchemy import Engine
 
     from cdc import Connector
-    from cdc.comparing.report import CapturedModel
     from cdc.connect.client import ConnectClient
     from cdc.findings import Finding
     from cdc.operating.control import State
@@ -291,7 +290,7 @@ def doctor(
 
     With --source-url and --group, the models of projection groups are compared with the columns of the source.
     """
-    models = [model for group in groups or () for model in _models(group)]
+    models = [model for group in groups or () for model in on_demand.captured_models(load_group(group))]
     failed, settings = False, None if kafka is None else shared.brokers_at(kafka)
     patient = nullcontext() if offline else of.worker(_PATIENCE)
     with shared.maybe_database(source_url) as source, patient as client:
@@ -303,10 +302,6 @@ def doctor(
             out.show(fields, _finding_lines(connector.name, findings, omitted))
             failed |= any(one.severity is cdc.Severity.ERROR for one in findings)
     answer(not failed)
-
-
-def _models(group: str) -> Sequence[CapturedModel]:
-    return on_demand.captured_models(load_group(group))
 
 
 def _omitted(*, worker: bool, topics: bool, source: str) -> list[str]:

@@ -8,11 +8,10 @@ that comes late splits the version that it falls into.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterable
 
 from projections.declaring.binding import bind
-from projections.declaring.naming import checked_identifier
+from projections.declaring.naming import checked_identifier, parameters
 from projections.declaring.streams import EventVersions
 from projections.declaring.tables import ChangelogTable, EventTable, Table, VersionTable
 from projections.declaring.timing.promises import Lasting, exact
@@ -58,7 +57,7 @@ def history(
     validity = Validity(f"{named}_from", f"{named}_to", _keep_micros(keep))
     _require_apart(name, versions.columns, validity)
     role = versions.name or f"{name}_versions"
-    function = History(validity, versions.key, _parameter(role))
+    function = History(validity, versions.key, parameters(role))
     return bind(name, function, {role: versions}, key=(validity.start,), by=versions.key, topic=topic)
 
 
@@ -110,7 +109,3 @@ def _require_apart(name: str, columns: Iterable[str], validity: Validity) -> Non
                 else "name the times otherwise: named='known' gives known_from and known_to",
                 place=f"view {name}",
             )
-
-
-def _parameter(role: str) -> inspect.Signature:
-    return inspect.Signature([inspect.Parameter(role, inspect.Parameter.POSITIONAL_OR_KEYWORD)])

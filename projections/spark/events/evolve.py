@@ -159,7 +159,7 @@ class _Fold:
         self._aggregate = aggregate = table.aggregate
         annotations = aggregate.state_fields()
         nested = {c: field_type(annotations[c], place=c) for c in table.payload if table.columns[c].shape}
-        self._plain = {c: kind.to_plain or _same for c, kind in nested.items()}
+        self._plain = {c: kind.to_plain or (lambda value: value) for c, kind in nested.items()}
         self._restore = {c: r for c, t in annotations.items() if (r := _restorer(t))}
         self._restore |= {c: kind.from_plain for c, kind in nested.items() if kind.from_plain}
         self._stream: str | None = None
@@ -221,10 +221,6 @@ class _Fold:
         """The rows so far, as one Arrow batch."""
         rows, self.rows = self.rows, []
         return pa.RecordBatch.from_pylist(rows, schema=schema)
-
-
-def _same(value: Any) -> Any:
-    return value
 
 
 def _plain(value: Any) -> Any:

@@ -94,12 +94,8 @@ def _is_too_late(stream: EventStream, decoder: Decoder) -> Column:
 
 
 def _prepared(stream: EventStream, decoder: Decoder, *, keep: Sequence[str] = (), bind: bool = False) -> Step:
-    recorded = ["ce_time"] if _needs_record_time(stream) else []
+    recorded = ["ce_time"] if stream.timed_by_record or stream.retain is not None else []
     return decoder.prepare(keep=[*recorded, *keep], bind=bind)
-
-
-def _needs_record_time(stream: EventStream) -> bool:
-    return stream.timed_by_record or stream.retain is not None
 
 
 def _aggregates(columns: Sequence[Column], order: Column, late: Column) -> list[Column]:

@@ -37,7 +37,6 @@ from projections.spark.failures import described
 from projections.spark.judging import Judge
 from projections.spark.live.incremental import BatchReport, LiveBatches
 from projections.spark.reading.records import Rows, left_out, read_records
-from projections.stores.runs import Run
 
 _LOOK_SECONDS: Final = 0.2
 # Undecodable, unparsed, misfit, without a time, behind a gap, and behind the gap that those left: more is our mistake.
@@ -71,15 +70,6 @@ class BatchApplier:
     def __post_init__(self) -> None:
         self._given_up: set[int] = set()
         self._settled: Offsets = {}
-
-    @property
-    def run(self) -> Run:
-        """The run whose ranges are applied."""
-        return self.batches.run
-
-    def plan(self) -> None:
-        """Make the plans of small batches before there is one."""
-        self.batches.plan()
 
     def apply(self, offsets: OffsetRange) -> BatchReport:
         """Carry a range into the views; raises what the group does not tolerate, and then nothing is applied."""
