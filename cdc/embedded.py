@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from cdc.changes.change_records import own_placeholder
-from cdc.changes.column_types import python_type_of
+from cdc.changes.column_readers import python_type_of
 from cdc.changes.rules import FIELD_UNAVAILABLE, OP_DELETE, OP_INSERT, OP_SNAPSHOT, OP_UPDATE, STREAMED
 from cdc.errors import InvalidConnector, SourceNotReady, UnsupportedEncoding
 from cdc.identifiers import check_identifier, check_name, quoted

@@ -83,22 +83,21 @@ def _check_stream_id(stream_id: str, stream: str) -> None:
 
 def check_subject(subject: str, *, place: str | None = None) -> str:
     """Return the id of a subject of personal fields: printable text, as a stream's id. Raises InvalidIdentifier."""
-    if isinstance(subject, str) and subject and subject.isprintable() and len(subject) <= MAX_STREAM_LENGTH:
-        return subject
-    raise InvalidIdentifier(
-        f"subject {str(subject)[:80]!r} is not an id of one to {MAX_STREAM_LENGTH} printable characters",
-        remedy="name the subject of a personal field by an id, such as the key of a customer",
-        place=place,
-    )
+    remedy = "name the subject of a personal field by an id, such as the key of a customer"
+    return _checked_text(subject, "subject", MAX_STREAM_LENGTH, remedy, place)
 
 
 def check_source(source: str) -> str:
     """Return the CloudEvents source of a store, or raise InvalidIdentifier: printable text, `/orders`."""
-    if isinstance(source, str) and source and source.isprintable() and len(source) <= MAX_SOURCE_LENGTH:
-        return source
+    remedy = "name the service that writes, as a path or a URL: /orders"
+    return _checked_text(source, "source", MAX_SOURCE_LENGTH, remedy)
+
+
+def _checked_text(text: str, what: str, longest: int, remedy: str, place: str | None = None) -> str:
+    if isinstance(text, str) and 0 < len(text) <= longest and text.isprintable():
+        return text
     raise InvalidIdentifier(
-        f"source {str(source)[:80]!r} is not one to {MAX_SOURCE_LENGTH} printable characters",
-        remedy="name the service that writes, as a path or a URL: /orders",
+        f"{what} {str(text)[:80]!r} is not one to {longest} printable characters", remedy=remedy, place=place
     )
 
 

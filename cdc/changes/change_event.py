@@ -25,7 +25,7 @@ from cdc.changes.change_records import (
     position_of,
     remedy_of,
 )
-from cdc.changes.column_types import Reader, leaves_nulls, reader_for
+from cdc.changes.column_readers import Reader, leaves_nulls, reader_for
 from cdc.changes.semantic_types import Form
 from cdc.errors import UndecodableChange, UnsupportedEncoding
 

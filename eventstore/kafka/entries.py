@@ -94,11 +94,9 @@ class TopicLog(Closing):
 
     def at(self, partition: int, offset: int) -> Entry:
         """Return the record of a place. Raises NotFound if the topic does not hold one there."""
-        begins, ends = self._bounds(Selection())
-        if begins.get(partition, 0) <= offset < ends.get(partition, 0):
-            with RangeReader(self._settings) as reader:
-                for record in self._between(reader, {partition: offset}, {partition: offset + 1}):
-                    return self._entry(record)
+        for record in self.records_at(offset):
+            if record.partition == partition:
+                return self._entry(record)
         raise NotFound(
             f"{self._topic}[{partition}]@{offset} holds no record",
             remedy="choose a place that `factfold events tail --topic` shows. Compaction and retention remove records",

@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 from pydantic import TypeAdapter
 
-from eventstore.locks import locked
+from eventstore.file_locks import locked
 from factfold.stack.errors import StackBusy, StackError, StackNotUp
 from factfold.stack.ports import LOOPBACK
 from factfold.stack.processes import RecordedProcess

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from eventstore.locks import locked
+from eventstore.file_locks import locked
 from projections.declaring.branches import Branches
 from projections.errors import DefinitionChanged, ProjectionError, RunAlreadyActive
 

@@ -11,7 +11,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from cdc.changes.change_records import avro_names, nullable_columns
-from cdc.changes.column_types import leaves_nulls, python_type_of, reader_for
+from cdc.changes.column_readers import leaves_nulls, python_type_of, reader_for
 from cdc.errors import InvalidConnector, UnsupportedEncoding
 from eventstore.identifiers import require_like
 from projections.declaring.columns import ColumnType, decimal_type, from_python

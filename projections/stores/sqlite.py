@@ -20,7 +20,7 @@ import sqlalchemy as sa
 
 from eventstore.backends.sql.engines import engine_for
 from eventstore.delivery.source import masked_message
-from eventstore.locks import is_locked, locked
+from eventstore.file_locks import is_locked, locked
 from projections.errors import ProjectionError, TableStoreUnavailable
 from projections.stores.arrow import LOCK_SECONDS, SqliteTarget, unavailable
 from projections.stores.dialects import SQLITE

@@ -29,7 +29,7 @@ from sqlalchemy import Table as SqlTable
 from sqlalchemy.dialects.postgresql import BIT, JSONB
 
 from cdc import ChangeDecoder, Op
-from cdc.changes.column_types import reader_for
+from cdc.changes.column_readers import reader_for
 from cdc.errors import UndecodableChange, UnsupportedEncoding
 from projections import Table
 from projections.errors import UndecodableRecord

@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 from pyspark.sql import functions as F
 
-from cdc.changes.column_types import reader_for
+from cdc.changes.column_readers import reader_for
 from cdc.changes.semantic_types import Form
 from projections import ProjectionGroup, Table, view
 from projections.declaring.captured import key_and_columns

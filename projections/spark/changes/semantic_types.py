@@ -1,4 +1,4 @@
-"""Values of change events as Spark columns: what `cdc.changes.column_types` does in Python, inside the JVM.
+"""Values of change events as Spark columns: what `cdc.changes.column_readers` does in Python, inside the JVM.
 
 Every value comes as text: a JSON string's content, the JSON of anything else, base64 of bytes. With what the record's
 schema says of the field, a number of days, of units since 1970 or a decimal's bytes becomes the type it stands for.
@@ -14,7 +14,7 @@ from typing import Final
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from cdc.changes.column_types import INNER_ARRAY
+from cdc.changes.column_readers import INNER_ARRAY
 from cdc.changes.semantic_types import (
     BEGINLESS,
     BEGINLESS_DAYS,
