@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
@@ -34,9 +34,6 @@ from eventstore.kafka.producer import Letters
 from eventstore.kafka.tails import MISSING, Following
 from eventstore.restarts import PATIENCE_SECONDS
 from eventstore.settings import Settings
-
-if TYPE_CHECKING:
-    pass
 
 
 class GroupSource(Source[KafkaArrival]):
