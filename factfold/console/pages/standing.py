@@ -21,7 +21,6 @@ from factfold.console.sources import Clients, Reading
 
 if TYPE_CHECKING:
     from eventstore.relay import RelayStatus
-    from eventstore.schema_registry import RegisteredSchema
     from factfold.discovery import Discovery
     from projections import ProjectionGroup
     from projections.declaring.branches import Branches
@@ -162,13 +161,8 @@ def read_store(clients: Clients) -> StoreStanding:
     return store_standing(clients.store)
 
 
-def read_schemas(clients: Clients) -> tuple[RegisteredSchema, ...]:
-    """Return every registered schema."""
-    return tuple(clients.store.schemas())
-
-
 STORE: Final = Reading(read_store)
-SCHEMAS: Final = Reading(read_schemas)
+SCHEMAS: Final = Reading(lambda clients: tuple(clients.store.schemas()))
 
 
 def read_relay(clients: Clients) -> RelayStatus | None:

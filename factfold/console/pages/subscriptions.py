@@ -159,17 +159,13 @@ def read_own_categories(clients: Clients) -> tuple[str, ...]:
     return tuple(sorted(declared | {count.process for count in Processes(clients.store).stats()}))
 
 
-def read_scheduled(clients: Clients) -> tuple[Scheduled, ...]:
-    """Return commands that were scheduled without a process, those set aside first."""
-    return tuple(Schedule(clients.store).pending(limit=_LIMIT))
-
-
 PROCESSES: Final = Reading(read_processes)
 INSTANCES: Final = Reading(read_instances)
 INSTANCE: Final = Reading(read_instance)
 OWN_CATEGORIES: Final = Reading(read_own_categories)
 TROUBLED: Final = Reading(read_troubled, rest=5.0)
-SCHEDULED: Final = Reading(read_scheduled)
+SCHEDULED: Final = Reading(lambda clients: tuple(Schedule(clients.store).pending(limit=_LIMIT)))
+"""Commands that were scheduled without a process, those set aside first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,18 +264,12 @@ def _categories(clients: Clients, one: Subscription[..., Any]) -> dict[str, str]
 SUBSCRIPTIONS: Final = Reading(read_subscriptions)
 
 
-def read_standing(clients: Clients, group: str) -> GroupStanding:
-    """Return the state of a group and its members."""
-    return on_demand.group_standing(clients.settings, group)
-
-
-def read_plan(clients: Clients, group: str, topic: str, to: str) -> tuple[Move, ...]:
-    """Return what a reset would do to each partition of a topic. Raises InvalidArgument for no place."""
-    return on_demand.reset_plan(clients.settings, topic, group=group, to=parse_start(to))
-
-
-STANDING: Final = Reading(read_standing)
-PLAN: Final = Reading(read_plan)
+STANDING: Final = Reading(lambda clients, group: on_demand.group_standing(clients.settings, group))
+"""The state of a group and its members."""
+PLAN: Final = Reading(
+    lambda clients, group, topic, to: on_demand.reset_plan(clients.settings, topic, group=group, to=parse_start(to))
+)
+"""What a reset would do to each partition of a topic."""
 
 
 @dataclass(frozen=True, slots=True)
