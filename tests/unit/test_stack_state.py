@@ -33,13 +33,9 @@ def information(folder: Path) -> StackInfo:
     return StackInfo("default", folder, PORTS, "s3/cr@t", {"kafka": process}, owner=None)
 
 
-def test_the_state_file_gives_back_what_was_saved(tmp_path: Path) -> None:
+def test_the_state_file_gives_back_what_was_saved_to_its_owner_alone(tmp_path: Path) -> None:
     save(information(tmp_path))
     assert load(tmp_path) == information(tmp_path)
-
-
-def test_only_its_owner_may_read_the_state_file(tmp_path: Path) -> None:
-    save(information(tmp_path))
     assert stat.S_IMODE(state_file(tmp_path).stat().st_mode) == 0o600
 
 
@@ -51,14 +47,10 @@ def test_the_address_of_a_registry_that_was_not_started_is_an_error_that_says_ho
         _ = information(tmp_path).registry_url
 
 
-def test_the_password_is_not_shown_by_accident(tmp_path: Path) -> None:
+def test_the_password_is_not_shown_by_accident_and_escaped_in_a_url(tmp_path: Path) -> None:
     info = information(tmp_path)
     assert info.password not in f"{info!r} {info.postgres!r} {info.public()!r}"
-
-
-def test_a_url_carries_signs_of_the_password_escaped(tmp_path: Path) -> None:
-    url = information(tmp_path).postgres.url("shop")
-    assert url == "postgresql+psycopg://postgres:s3%2Fcr%40t@127.0.0.1:20001/shop"
+    assert info.postgres.url("shop") == "postgresql+psycopg://postgres:s3%2Fcr%40t@127.0.0.1:20001/shop"
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"name": "x"}', "[]"])
@@ -92,13 +84,12 @@ def test_an_unknown_server_is_refused(tmp_path: Path, monkeypatch: pytest.Monkey
         LocalStack().stop("zookeeper")
 
 
-def test_one_variable_moves_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_variable_moves_everything_out_of_the_users_standard_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("FACTFOLD_HOME", str(tmp_path))
     assert state.cache_folder() == tmp_path / "cache"
     assert state.stacks_folder() == tmp_path / "state" / "stacks"
-
-
-def test_the_users_standard_folders_are_respected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FACTFOLD_HOME", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "c"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "s"))
@@ -112,7 +103,7 @@ def test_ports_are_different_and_below_those_of_outgoing_connections() -> None:
     assert all(port in RANGE for port in ports.values())
 
 
-def test_a_taken_port_is_refused_with_its_holder() -> None:
+def test_a_taken_port_is_refused_with_its_holder_and_one_outside_of_all_ports() -> None:
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
         holder.listen()
@@ -121,16 +112,8 @@ def test_a_taken_port_is_refused_with_its_holder() -> None:
             StackError, code="port-refused", match=rf"port {port}, requested by kafka, is taken by .*{os.getpid()}"
         ):
             require_free(port, server="kafka")
-
-
-def test_a_port_outside_of_all_ports_is_refused() -> None:
     with raises(StackError, code="port-refused", match="port 70000, requested by kafka, is refused"):
         require_free(70000, server="kafka")
-
-
-def test_a_lock_that_is_held_makes_others_wait_and_then_fail(tmp_path: Path) -> None:
-    with exclusive(tmp_path / "lock"), pytest.raises(StackBusy), exclusive(tmp_path / "lock", within=0.1):
-        pass
 
 
 def test_a_lock_is_taken_when_its_holder_lets_go(tmp_path: Path) -> None:
@@ -150,8 +133,10 @@ def test_a_lock_is_taken_when_its_holder_lets_go(tmp_path: Path) -> None:
     holder.join()
 
 
-def test_a_lock_whose_file_was_removed_and_made_anew_is_taken_anew(tmp_path: Path) -> None:
+def test_a_lock_that_is_held_makes_others_fail_until_its_file_is_removed_and_made_anew(tmp_path: Path) -> None:
     with exclusive(tmp_path / "lock"):
+        with pytest.raises(StackBusy), exclusive(tmp_path / "lock", within=0.1):
+            pass
         (tmp_path / "lock").unlink()
         with exclusive(tmp_path / "lock", within=0.1):
             assert (tmp_path / "lock").exists()
@@ -171,10 +156,7 @@ def test_a_folder_the_servers_account_cannot_enter_is_named(tmp_path: Path) -> N
     tmp_path.chmod(0o755)
     with raises(StackError, match=r"the account nobody, .* cannot enter", remedy="FACTFOLD_HOME"):
         require_reachable(closed / "data", by=stranger)
-
-
-def test_a_normal_user_needs_no_other_account(tmp_path: Path) -> None:
-    require_reachable(tmp_path, by=None)
+    require_reachable(closed, by=None)
 
 
 def test_the_tail_of_a_log_is_its_last_lines(tmp_path: Path) -> None:
@@ -226,8 +208,12 @@ def start(tmp_path: Path) -> Iterator[Start]:
         processes.kill(process)
 
 
-def test_a_started_process_is_no_child_of_ours_and_leads_no_terminal(start: Start) -> None:
+def test_a_started_process_is_no_child_of_ours_and_found_by_the_folder_it_works_in(
+    start: Start, tmp_path: Path
+) -> None:
     recorded = start(SLEEPER)
+    assert processes.working_in(tmp_path) == [recorded]
+    assert processes.working_in(tmp_path / "absent") == []
     assert recorded.pid not in {child.pid for child in psutil.Process().children(recursive=True)}
     assert os.getsid(recorded.pid) != os.getsid(0)
 
@@ -249,15 +235,12 @@ def test_a_child_that_ended_but_was_not_waited_for_is_gone() -> None:
         assert psutil.Process(child.pid).status() == psutil.STATUS_ZOMBIE
 
 
-def test_stop_asks_and_does_not_kill_a_process_that_obeys(start: Start) -> None:
-    recorded = start(SLEEPER)
-    assert processes.stop(recorded, with_signal=signal.SIGTERM, within=30)
-    assert recorded.find() is None
-
-
-def test_stop_kills_a_process_that_does_not_obey(start: Start) -> None:
-    recorded = start(STUBBORN)
-    assert not processes.stop(recorded, with_signal=signal.SIGTERM, within=0.2)
+@pytest.mark.parametrize(("program", "within", "obeys"), [(SLEEPER, 30, True), (STUBBORN, 0.2, False)])
+def test_stop_asks_and_kills_only_a_process_that_does_not_obey(
+    start: Start, program: str, within: float, obeys: bool
+) -> None:
+    recorded = start(program)
+    assert processes.stop(recorded, with_signal=signal.SIGTERM, within=within) == obeys
     assert recorded.find() is None
 
 
@@ -267,12 +250,6 @@ def test_kill_takes_the_children_along(start: Start) -> None:
     assert len(grandchildren) == 1
     processes.kill(recorded)
     assert [one.find() for one in grandchildren] == [None]
-
-
-def test_the_processes_that_work_in_a_folder_are_found(start: Start, tmp_path: Path) -> None:
-    recorded = start(SLEEPER)
-    assert processes.working_in(tmp_path) == [recorded]
-    assert processes.working_in(tmp_path / "absent") == []
 
 
 def test_what_a_process_prints_goes_to_its_log(start: Start, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import urllib.request
+from dataclasses import replace
 from datetime import timedelta
 from types import SimpleNamespace
 
@@ -19,6 +20,7 @@ from projections.lifecycle.building import BuildState, _has_waited
 from projections.lifecycle.metrics import RunLag, RunMetrics
 from projections.logs.offsets import BatchSize
 from projections.logs.ranges import require_deletions
+from tests.rows import each_row
 
 REPORT = BatchReport(5, 4, 3, 2, 1, {"bad_json": 2}, {"read": 0.5, "commit": 1.0})
 
@@ -79,16 +81,12 @@ def test_what_waits_grows_older_from_scrape_to_scrape_though_no_batch_succeeds(m
     assert scraped(port)[("lag_seconds",)] == 0.0
 
 
-def test_rows_that_are_forgotten_are_counted_by_table(metrics, port):
+def test_rows_that_are_forgotten_are_counted_by_table_and_those_that_wait_to_be_published_by_topic(metrics, port):
     for _ in range(2):
         metrics.forgot({"searches": 3, "in_minutes": 1})
-    found = scraped(port)
-    assert [found["rows_forgotten_total", name] for name in ("searches", "in_minutes")] == [6, 2]
-
-
-def test_rows_that_wait_to_be_published_are_told_by_their_topic(metrics, port):
     metrics.waiting({"orders-shown": 3, "others": 0})
     found = scraped(port)
+    assert [found["rows_forgotten_total", name] for name in ("searches", "in_minutes")] == [6, 2]
     assert (found["outbox_rows", "orders-shown"], found["outbox_rows", "others"]) == (3, 0)
 
 
@@ -126,27 +124,18 @@ def test_a_store_that_is_ten_times_slower_gets_smaller_batches_and_gets_larger_o
     assert settled(slow, 0.0001).records > slow.records * 5
 
 
-def test_a_slow_batch_shrinks_the_next_one_at_once_and_no_further_than_to_a_quarter():
-    assert SIZE.after(10_000, seconds=4.0).records == 5_000
-    assert SIZE.after(10_000, seconds=400.0).records == 2_500
-
-
-def test_a_quick_full_batch_doubles_the_next_one_at_most():
-    assert SIZE.after(10_000, seconds=0.01).records == 20_000
-    assert SIZE.after(10_000, seconds=0.0).records == 20_000
-
-
-def test_a_quick_batch_of_few_records_says_nothing_of_large_ones():
-    assert SIZE.after(10, seconds=0.1) == SIZE
-
-
-def test_a_slow_batch_of_few_records_costs_no_more_than_a_slow_large_one():
-    assert SIZE.after(6_000, seconds=4.0).records == 3_000
-    assert SIZE.after(300, seconds=3.0).records == 2_500
-
-
-def test_a_size_near_its_target_stays():
-    assert SIZE.after(10_000, seconds=2.2) == SIZE == SIZE.after(10_000, seconds=1.8)
+@each_row(
+    ("records", "seconds", "following"),
+    [
+        (10_000, 4.0, 5_000), (10_000, 400.0, 2_500),  # shrinks at once, and no further than to a quarter
+        (10_000, 0.01, 20_000), (10_000, 0.0, 20_000),  # doubles at most
+        (10, 0.1, 10_000),  # few quick records say nothing of many
+        (6_000, 4.0, 3_000), (300, 3.0, 2_500),  # and few slow ones cost no more than many
+        (10_000, 2.2, 10_000), (10_000, 1.8, 10_000),  # near its target it stays
+    ],
+)  # fmt: skip
+def test_one_batch_tells_the_size_of_the_next(records, seconds, following):
+    assert SIZE.after(records, seconds=seconds) == replace(SIZE, records=following)
 
 
 @given(st.lists(st.tuples(st.integers(0, 200_000), st.floats(0, 1e6)), max_size=40))
@@ -191,11 +180,8 @@ def test_a_run_with_records_before_it_that_are_older_than_deletions_are_kept_is_
 @pytest.mark.parametrize(("at", "end"), [(50, 60), (60, 60), (10, 10), (0, 60), (49, 49)])
 def test_one_that_has_read_all_there_is_or_nothing_yet_or_is_near_enough_is_not(at, end):
     required(at, end)
-
-
-def test_every_partition_is_looked_at():
     with pytest.raises(OffsetsLost, match="partition 1"):
-        required(50, 60, other=49)
+        required(at, end, other=49)
 
 
 @pytest.mark.parametrize(
