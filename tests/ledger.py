@@ -17,6 +17,12 @@ class Payment(Aggregate):
         amount: int
 
 
+class Refund(Aggregate):
+    @event
+    class Paid:
+        amount: int
+
+
 METADATA = sa.MetaData()
 # No unique constraint: whatever is handled twice is here twice.
 LEDGER = sa.Table(

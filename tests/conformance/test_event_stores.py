@@ -12,7 +12,7 @@ from contextlib import contextmanager, nullcontext
 import pytest
 import sqlalchemy
 
-from eventstore import ANY, Aggregate, MemoryEventStore, SqlEventStore, event
+from eventstore import ANY, MemoryEventStore, SqlEventStore
 from eventstore.testing.conformance import (
     ArchiveConformance,
     DeletionConformance,
@@ -23,6 +23,7 @@ from eventstore.testing.conformance import (
     TransactionConformance,
 )
 from tests.conformance.on_a_loop import on_a_loop
+from tests.ledger import Payment
 
 
 @pytest.fixture(scope="class")
@@ -79,37 +80,31 @@ class TestPostgres(StoreConformance, InATransaction):
     opened = staticmethod(lambda request: tables_of(new_database(request)))
 
 
-class Reading(Aggregate):
-    @event
-    class Taken:
-        number: int
-
-
 class Asynchronous:
     """The methods that the suite does not call."""
 
     def test_it_answers_as_the_synchronous_store(self, store):
-        for category in ("reading", "other_reading"):
+        for category in ("payment", "other_payment"):
             assert store.declare_category(category, partitions=3, topic=f"own.{category}").partitions == 3
-        store.register(Reading)
-        first, second = (store.append("reading-1", [Reading.Taken(number=n)], expected=ANY) for n in range(2))
-        store.append("reading-2", [Reading.Taken(number=2)], expected=ANY)
-        store.archive_stream("reading-2", expected=0)
-        after = {"reading": first.positions[0], "other_reading": None}
-        (schema,) = [one for one in store.schemas() if one.name == "reading.taken"]
+        store.register(Payment)
+        first, second = (store.append("payment-1", [Payment.Received(amount=n)], expected=ANY) for n in range(2))
+        store.append("payment-2", [Payment.Received(amount=2)], expected=ANY)
+        store.archive_stream("payment-2", expected=0)
+        after = {"payment": first.positions[0], "other_payment": None}
+        (schema,) = [one for one in store.schemas() if one.name == "payment.received"]
         for method, arguments, options in (
             ("categories", (), {}),
             ("schema", (schema.id,), {}),
             ("read_categories", (after,), {"limit": 1}),
-            ("last_position", ("reading",), {"before": second.time}),
-            ("backlog", (first.positions[0],), {"category": "reading"}),
+            ("last_position", ("payment",), {"before": second.time}),
+            ("backlog", (first.positions[0],), {"category": "payment"}),
             ("fence", (), {}),
         ):
             direct = store.run_sync(getattr(SqlEventStore, method), *arguments, **options)
             assert getattr(store, method)(*arguments, **options) == direct
-        assert [one.data["number"] for one in store.read_categories(after, limit=1)] == [1]
-        assert store.backlog(first.positions[0], category="reading")[0] == 2
-        assert list(store.archived_streams("reading")) == ["reading-2"]
+        assert [one.data["amount"] for one in store.read_categories(after, limit=1)] == [1]
+        assert store.backlog(first.positions[0], category="payment")[0] == 2
+        assert list(store.archived_streams("payment")) == ["payment-2"]
 
 
 class TestAsyncSqlite(StoreConformance, Asynchronous):

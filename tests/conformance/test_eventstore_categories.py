@@ -9,20 +9,9 @@ from eventstore.backends.sql.counting import snapshots_of, stored_forms
 from eventstore.backends.sql.engines import engine_for, refuse_writes
 from eventstore.errors import StoreUnavailable
 from eventstore.snapshots import Snapshots
+from tests.ledger import Payment, Refund
 
 pytestmark = pytest.mark.both_databases
-
-
-class Payment(Aggregate):
-    @event
-    class Received:
-        amount: int
-
-
-class Refund(Aggregate):
-    @event
-    class Paid:
-        amount: int
 
 
 class Other(Aggregate):
@@ -47,11 +36,9 @@ def test_categories_are_read_in_store_order_each_after_its_own_place(opened):
 
 def test_a_store_is_counted_through_connections_that_refuse_writes(opened):
     store = opened()
-    kinds = [("payment", Payment, 3), ("refund", Refund, 1)]
-    for category, kind, count in kinds:
-        (made,) = kind.event_types.values()
+    for category, kind, count in [("payment", Payment.Received, 3), ("refund", Refund.Paid, 1)]:
         for number in range(count):
-            store.append(f"{category}-{number}", [made.cls(amount=number)], expected=ANY)
+            store.append(f"{category}-{number}", [kind(amount=number)], expected=ANY)
     Snapshots(store).take(Payment.fold(Payment("0"), store.read_stream("payment-0")))
     engine = refuse_writes(engine_for(store.engine.url))
     reading = SqlEventStore(engine)

@@ -20,6 +20,7 @@ from eventstore.backends.sql.transfer.files import Importer
 from eventstore.errors import ImportConflict, InvalidExport, StoreUnavailable, StreamArchived
 from eventstore.snapshots import AggregateSnapshot
 from eventstore.topics import partition_of
+from tests.ledger import Payment
 
 pytestmark = pytest.mark.postgres_in_faults
 
@@ -39,12 +40,6 @@ class Sale(Aggregate):
         buyer: uuid.UUID | None = None
 
 
-class Visit(Aggregate):
-    @event
-    class Begun:
-        number: int
-
-
 def sale(sku):
     at = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
     return Sale.Made(sku=sku, price=Decimal("12.3400"), at=at, day=at.date(), image=b"\0\xff", tags=["a", "ü"])
@@ -57,7 +52,7 @@ def source(opened):
     metadata = Metadata(correlation_id="c 'ü'", causation_id="d", traceparent=TRACE)
     for number in range(3):
         store.append(f"sale-{number}", [sale("x"), sale("y")], expected=ANY, metadata=metadata)
-        store.append(f"visit-{number}", [Visit.Begun(number=number)], expected=ANY)
+        store.append(f"payment-{number}", [Payment.Received(amount=number)], expected=ANY)
         store.append("sale-0", [sale("again")], expected=ANY)
     return store
 
@@ -100,11 +95,11 @@ def test_an_import_that_is_repeated_stores_what_is_missing(source, opened, tmp_p
 
 
 def test_one_category_is_exported_with_its_own_schemas(source, opened, tmp_path):
-    report = source.export_file(tmp_path / "visits.jsonl", category="visit")
+    report = source.export_file(tmp_path / "payments.jsonl", category="payment")
     assert (report.events, report.categories, report.schemas) == (3, 1, 1)
     target = opened()
-    target.import_file(tmp_path / "visits.jsonl", topics=True)
-    assert [e.data["number"] for e in target.read_all()] == [0, 1, 2]
+    target.import_file(tmp_path / "payments.jsonl", topics=True)
+    assert [e.data["amount"] for e in target.read_all()] == [0, 1, 2]
 
 
 def test_a_category_that_is_there_keeps_its_partitions(source, opened, tmp_path):
@@ -120,9 +115,9 @@ def test_a_category_that_is_there_keeps_its_partitions(source, opened, tmp_path)
 @pytest.mark.both_databases
 @pytest.mark.parametrize("name", ["all.jsonl", "all.parquet"])
 def test_what_is_archived_is_archived_there_too_and_stays_readable(source, opened, tmp_path, name):
-    for stream, head in (("sale-0", 4), ("visit-1", 0)):
+    for stream, head in (("sale-0", 4), ("payment-1", 0)):
         source.archive_stream(stream, expected=head)
-    source.delete_stream("visit-1", expected=0)
+    source.delete_stream("payment-1", expected=0)
     target = opened()
     assert target.import_file(_exported(source, tmp_path / name), topics=True).archived == 1
     assert list(target.archived_streams()) == ["sale-0"]
@@ -152,10 +147,10 @@ def test_a_mark_is_made_where_the_stream_ends_as_it_did_there_and_goes_where_it_
 def test_a_snapshot_goes_where_a_mark_comes(source, opened, tmp_path):
     target = opened()
     target.import_file(_exported(source, tmp_path / "first.jsonl"), topics=True)
-    target.save_snapshot(AggregateSnapshot("visit-0", 0, bytes(8)))
-    source.archive_stream("visit-0", expected=0)
+    target.save_snapshot(AggregateSnapshot("payment-0", 0, bytes(8)))
+    source.archive_stream("payment-0", expected=0)
     target.import_file(_exported(source, tmp_path / "archived.jsonl"), topics=True)
-    assert target.snapshot("visit-0") is None
+    assert target.snapshot("payment-0") is None
 
 
 def test_a_file_of_before_there_were_marks_is_read(source, opened, tmp_path):
@@ -318,24 +313,24 @@ def test_an_import_of_an_event_that_stands_elsewhere_or_another_stands_in_place_
 @pytest.mark.both_databases
 def test_a_conflict_or_a_bad_line_at_the_end_of_a_file_leaves_nothing(opened, tmp_path):
     source, target = opened(), opened()
-    source.append("visit-1", [Visit.Begun(number=n) for n in range(6_000)], expected=ANY)
-    source.append("visit-2", [Visit.Begun(number=1)], expected=ANY)
-    target.append("visit-2", [Visit.Begun(number=2)], expected=ANY)
-    with pytest.raises(ImportConflict, match="'visit-2' has another event at version 0"):
+    source.append("payment-1", [Payment.Received(amount=n) for n in range(6_000)], expected=ANY)
+    source.append("payment-2", [Payment.Received(amount=1)], expected=ANY)
+    target.append("payment-2", [Payment.Received(amount=2)], expected=ANY)
+    with pytest.raises(ImportConflict, match="'payment-2' has another event at version 0"):
         target.import_file(_exported(source, tmp_path / "all.jsonl"))
     path = edited(_exported(source, tmp_path / "all.jsonl"), _changed(5_900, version=-1))
     with pytest.raises(InvalidExport, match="no version"):
         target.import_file(path)
     path = edited(_exported(source, tmp_path / "all.jsonl"), _changed(6_000, version=1))
-    with pytest.raises(ImportConflict, match="the file has two events visit-1@1"):
+    with pytest.raises(ImportConflict, match="the file has two events payment-1@1"):
         target.import_file(path)
-    assert (target.head("visit-1"), target.head("visit-2")) == (None, 0)
+    assert (target.head("payment-1"), target.head("payment-2")) == (None, 0)
 
 
 @pytest.mark.both_databases
 def test_an_import_that_breaks_off_leaves_whole_batches_and_goes_on_when_repeated(opened, tmp_path, monkeypatch):
     source, target = opened(), opened()
-    source.append("visit-1", [Visit.Begun(number=n) for n in range(12_000)], expected=ANY)
+    source.append("payment-1", [Payment.Received(amount=n) for n in range(12_000)], expected=ANY)
     path, batches = _exported(source, tmp_path / "all.jsonl"), list[int]()
     insert = Importer._insert
 
@@ -348,11 +343,11 @@ def test_an_import_that_breaks_off_leaves_whole_batches_and_goes_on_when_repeate
     monkeypatch.setattr(Importer, "_insert", cut_off)
     with pytest.raises(StoreUnavailable):
         target.import_file(path)
-    assert target.head("visit-1") == 9_999
+    assert target.head("payment-1") == 9_999
     told: list[tuple[int, int]] = []
     again = target.import_file(path, on_progress=lambda done, total: told.append((done, total)))
     assert (again.imported, again.present) == (2_000, 10_000)
-    assert [e.data["number"] for e in target.read_stream("visit-1")] == list(range(12_000))
+    assert [e.data["amount"] for e in target.read_stream("payment-1")] == list(range(12_000))
     assert told[-1][0] == told[-1][1]
 
 
@@ -366,4 +361,4 @@ def test_a_topic_is_taken_over_where_that_is_asked_for_only(source, opened, tmp_
     assert (rows(target), target.categories(), target.schemas()) == ([], [], [])
     target.declare_category("sale", partitions=7, topic="own.sales")
     assert target.import_file(path).imported == 12
-    assert [one.topic for one in target.categories()] == ["own.sales", "shop.visit"]
+    assert [one.topic for one in target.categories()] == ["shop.payment", "own.sales"]

@@ -23,14 +23,9 @@ from eventstore.errors import InvalidIdentifier, UnsupportedBackend
 from eventstore.identifiers import StreamName, check_category, check_source, check_subject, check_topic, check_type_name
 from eventstore.topics import event_topic
 from tests.hostile_names import HOSTILE
+from tests.ledger import Payment
 
 pytestmark = pytest.mark.postgres_in_faults
-
-
-class Thing(Aggregate):
-    @event
-    class Named:
-        number: int
 
 
 class Letter(Aggregate):
@@ -43,7 +38,7 @@ class Letter(Aggregate):
 @pytest.fixture
 def store(opened):
     store = opened(keys=MasterKeys({"one": b"k" * 32}))
-    store.register(Thing, Letter)
+    store.register(Payment, Letter)
     return store
 
 
@@ -70,14 +65,14 @@ def refused_or(attempt):
 def test_stream_ids_are_text_or_refused_and_nothing_else_changes(store):
     before, stored = catalogue(store), {}
     for number, text in enumerate(HOSTILE):
-        stream = f"thing-{text}"
-        if not refused_or(lambda name=stream, n=number: store.append(name, [Thing.Named(number=n)], expected=ANY)):  # type: ignore[misc]
+        stream = f"payment-{text}"
+        if not refused_or(lambda name=stream, n=number: store.append(name, [Payment.Received(amount=n)], expected=ANY)):  # type: ignore[misc]
             stored.setdefault(stream, []).append(number)
     assert catalogue(store) == before
     assert len(stored) > 80, "hardly any of these texts is refused as a stream id"
     for stream, numbers in stored.items():
         found = list(store.read_stream(stream))
-        assert [(one.stream, one.data["number"]) for one in found] == [(stream, number) for number in numbers]
+        assert [(one.stream, one.data["amount"]) for one in found] == [(stream, number) for number in numbers]
     assert sum(1 for _ in store.read_all()) == sum(map(len, stored.values()))
 
 
@@ -85,7 +80,7 @@ def test_stream_ids_are_text_or_refused_and_nothing_else_changes(store):
 def test_reading_by_a_hostile_name_finds_nothing_or_refuses(store):
     before = catalogue(store)
     for text in HOSTILE:
-        refused_or(lambda name=text: list(store.read_stream(f"thing-{name}")))  # type: ignore[misc]
+        refused_or(lambda name=text: list(store.read_stream(f"payment-{name}")))  # type: ignore[misc]
         refused_or(lambda name=text: list(store.read_all(category=name)))  # type: ignore[misc]
         refused_or(lambda name=text: store.head(name))  # type: ignore[misc]
     assert catalogue(store) == before
@@ -156,7 +151,7 @@ def test_a_subject_that_no_database_takes_is_refused_wherever_it_is_given(store)
 def test_sources_are_text_or_refused(store):
     def append(source: str) -> None:
         named = SqlEventStore(store.engine, source=source)
-        named.append("thing-1", [Thing.Named(number=1)], expected=ANY)
+        named.append("payment-1", [Payment.Received(amount=1)], expected=ANY)
 
     assert refused_or(lambda: append("a\ud800"))
     assert sum(not refused_or(lambda source=text: append(source)) for text in HOSTILE) > 80  # type: ignore[misc]
@@ -168,14 +163,14 @@ def test_an_expectation_that_is_none_is_refused(store):
     no_versions: list[Any] = [None, "0", 1.0, True, -1, 2**31, b"1", []]
     for expected in no_versions:
         with pytest.raises(InvalidIdentifier, match="is not a version"):
-            store.append("thing-1", [Thing.Named(number=1)], expected=expected)
+            store.append("payment-1", [Payment.Received(amount=1)], expected=expected)
         for close in (store.delete_stream, store.archive_stream):
             with pytest.raises(InvalidIdentifier, match="is not a version"):
-                close("thing-1", expected=expected)
+                close("payment-1", expected=expected)
 
 
 def test_an_id_that_is_no_uuid_is_refused():
     no_ids: list[Any] = ["text", "64c7aa5a-37b7-4142-8246-1c24cda36206", 7, b"x" * 16]
     for event_id in no_ids:
         with pytest.raises(InvalidIdentifier, match="event id"):
-            NewEvent(Thing.Named(number=1), id=event_id)
+            NewEvent(Payment.Received(amount=1), id=event_id)

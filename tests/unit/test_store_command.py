@@ -112,21 +112,15 @@ def test_a_source_that_is_none_is_refused(url: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["notes.jsonl", "notes.parquet"])
-def test_events_go_from_one_store_to_another(url: str, tmp_path: Path, name: str) -> None:
-    with SqlEventStore(url) as store:
-        store.create_tables()
-        store.append("note-1", [Note.Written(text="a"), Note.Written(text="b")], expected=ANY)
+def test_events_go_from_one_store_to_another_with_the_marks_of_archived_streams(
+    noted: str, url: str, tmp_path: Path, name: str
+) -> None:
     file, other = str(tmp_path / name), f"sqlite:///{tmp_path / 'other.db'}"
     assert run("export", file, "--store-url", url).output == "2 events of 1 categories, 1 schemas\n"
     assert run("import", file, "--store-url", other).output == "2 events imported, 0 were there\n"
-    assert run("import", file, "--store-url", other).output == "0 events imported, 2 were there\n"
-
-
-def test_marks_of_archived_streams_go_along(noted: str, url: str, tmp_path: Path) -> None:
     run("archive", "note-1", "--store-url", url, "--yes")
-    file, other = str(tmp_path / "notes.jsonl"), f"sqlite:///{tmp_path / 'other.db'}"
     run("export", file, "--store-url", url)
-    assert run("import", file, "--store-url", other).output == "2 events imported, 0 were there, 1 streams archived\n"
+    assert run("import", file, "--store-url", other).output == "0 events imported, 2 were there, 1 streams archived\n"
 
 
 @pytest.fixture

@@ -25,6 +25,7 @@ from eventstore.fields.serialization import AvroDecoder
 from eventstore.kafka.arrivals import ArrivalReader
 from eventstore.personal.sealing import Origin
 from eventstore.schema_registry import RegisteredSchema, unknown_schema
+from tests.ledger import Payment
 from tests.unit.eventstore.client_records import Message
 from tests.unit.eventstore.mutations import NESTED, changed_bytes, changed_json, changed_lines
 from tests.vault import Vault
@@ -45,12 +46,6 @@ class Guest(Aggregate):
         since: datetime
         likes: list[str]
         other: Annotated[int | None, Personal(subject="friend")] = None
-
-
-class Table(Aggregate):
-    @event
-    class Laid:
-        seats: int
 
 
 JOINED = event_type_of(Guest.Joined)
@@ -211,14 +206,14 @@ def test_records_of_a_subscription(keys: Vault, payload: bytes, size: int) -> No
 def exported(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     with SqlEventStore(f"sqlite:///{tmp_path}/source.db", keys=MASTER) as store:
         store.create_tables()
-        store.declare_category("table", partitions=3, topic="club.tables")
+        store.declare_category("payment", partitions=3, topic="club.payments")
         metadata = Metadata(correlation_id="c", causation_id="d")
         for number in range(3):
             store.append(f"guest-{number}", [joined(number), joined(0)], expected=ANY, metadata=metadata)
-        store.append("table-1", [Table.Laid(seats=4)], expected=ANY)
-        store.append("table-2", [Table.Laid(seats=4)], expected=ANY)
-        store.archive_stream("table-1", expected=0)
-        store.delete_stream("table-2", expected=0)
+        store.append("payment-1", [Payment.Received(amount=4)], expected=ANY)
+        store.append("payment-2", [Payment.Received(amount=4)], expected=ANY)
+        store.archive_stream("payment-1", expected=0)
+        store.delete_stream("payment-2", expected=0)
         store.erase("2")
         path = tmp_path / f"club.{request.param}"
         store.export_file(path, keys=True)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from eventstore import Aggregate, Restarts, event, run_async_subscription, run_subscription, subscribing, subscription
+from eventstore import Restarts, run_async_subscription, run_subscription, subscribing, subscription
 from eventstore.delivery.attempt import DeliveryReport
 from eventstore.errors import (
     BrokerRefused,
@@ -32,25 +32,20 @@ from factfold.cli.events import subscriptions
 from factfold.cli.views import projections, topics
 from projections import errors as of_projections
 from tests.errors import raises
+from tests.ledger import Payment
 
 PASS = [BrokerRefused, BrokerUnreachable, RegistryUnreachable, StoreUnavailable]
 END = [TopicMissing, OffsetsExpired, SubscriptionError, DeclarationError]
 BATCH = "a batch"
 
 
-class Parcel(Aggregate):
-    @event
-    class Weighed:
-        grams: int
-
-
-@subscription("parcel", group="scales")
-def weigh(event: Parcel.Weighed) -> None:
+@subscription("payment", group="scales")
+def weigh(event: Payment.Received) -> None:
     """Nothing arrives here."""
 
 
-@subscription("parcel", group="scales")
-async def weigh_later(event: Parcel.Weighed) -> None:
+@subscription("payment", group="scales")
+async def weigh_later(event: Payment.Received) -> None:
     """Nothing arrives here."""
 
 
@@ -145,7 +140,7 @@ def test_it_gives_up_loudly_after_so_many_failures_in_a_row(monkeypatch: Any, op
     ) as gave_up:
         delivered(monkeypatch, script, 2, later=later)
     assert isinstance(gave_up.value.__cause__, StoreUnavailable)
-    assert "parcel" in str(gave_up.value.place)
+    assert "payment" in str(gave_up.value.place)
 
 
 @both

@@ -9,10 +9,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 import sqlalchemy as sa
 
-from eventstore import ANY, Aggregate, NewEvent, SqlEventStore, Subscriber, event, queue, subscription
+from eventstore import ANY, NewEvent, SqlEventStore, Subscriber, queue, subscription
 from eventstore.backends.sql.source import Checkpoints, StoreSource
 from eventstore.errors import CheckpointMoved, DeclarationError, ForeignRecord, UnknownSchema
-from tests.ledger import LEDGER, METADATA, Payment, amounts
+from tests.ledger import LEDGER, METADATA, Payment, Refund, amounts
 from tests.rows import each_row
 from tests.unit.eventstore.handlers import deliver_stored as deliver
 
@@ -300,12 +300,6 @@ def test_a_store_of_its_own_is_kept_under_its_topic_whatever_its_prefix(tmp_path
 
 
 # ---- Subscriptions that read several categories of a store directly: one order, a place for each category
-
-
-class Refund(Aggregate):
-    @event
-    class Paid:
-        amount: int
 
 
 def refund(store, *amounts):

@@ -12,6 +12,7 @@ from projections import ProjectionGroup, Table, branches, field, of_type, on, vi
 from projections.errors import InvalidDefinition
 from tests.errors import raises, refused
 from tests.integration.tickets import CUSTOMERS, DECLARED, REGIONS, Ticket
+from tests.ledger import Refund
 from tests.rows import each_row
 
 tickets = Table.from_events(Ticket, key="ticket_id", columns=DECLARED)
@@ -37,12 +38,6 @@ class Moving(Aggregate):
     @event
     class Moved:
         to: str
-
-
-class Refund(Aggregate):
-    @event
-    class Paid:
-        amount: int
 
 
 REFUNDED = {"paid": on(Refund.Paid).take("amount")}
