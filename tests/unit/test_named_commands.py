@@ -88,6 +88,19 @@ def test_no_text_names_what_is_only_in_the_repository(package: str) -> None:
     assert [(place, text) for place, text in texts(package) if repository.search(text)] == []
 
 
+@pytest.mark.parametrize(
+    ("text", "unknown"),
+    [
+        ("run factfold store migrate first", []),
+        ("run factfold store migrat first", ["store migrat"]),
+        ("run `factfold ups`", ["ups"]),
+        ("factfold cdc prepare connectors.toml", []),
+    ],
+)
+def test_the_check_finds_a_command_that_does_not_exist(text: str, unknown: list[str]) -> None:
+    assert list(unknown_commands(text)) == unknown
+
+
 def documented() -> Iterator[tuple[str, list[str]]]:
     """Every command line of the documentation with its place, without what stands behind a pipe or `--`."""
     for page in PAGES:
@@ -272,3 +285,12 @@ def test_a_documented_name_has_an_example_that_calls_what_exists(entry):
     docstring = VALUES[entry].__doc__
     assert statements(docstring), f"the docstring of {entry} has no section `Examples:` with a line of >>>"
     assert list(mistakes(docstring)) == []
+
+
+def test_a_wrong_call_and_a_missing_example_are_seen():
+    assert statements("Do it.\n\n>>> 1") == []
+    (mistake,) = mistakes("Do it.\n\nExamples:\n    >>> Dispatcher(store, retries=3)\n")
+    assert "retries" in mistake
+    assert list(mistakes("Do it.\n\nExamples:\n    >>> await AsyncDispatcher(store).send('o1', pay)\n")) == []
+    with pytest.raises(AttributeError):
+        list(mistakes("Do it.\n\nExamples:\n    >>> Table.from_nothing(1)\n"))

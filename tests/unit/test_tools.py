@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import inspect
 import re
 from decimal import Decimal
 
@@ -35,11 +36,36 @@ def test_each_wrong_row_is_named_with_its_reason():
     assert "\n2: " not in listed
 
 
+def test_what_should_raise_and_does_not_is_a_wrong_row():
+    assert "Failed: DID NOT RAISE KeyError" in wrong(each_row("number", [1])(divided), by=1)
+
+
+def test_a_row_has_the_name_that_the_table_gives():
+    assert "\nby itself: " in wrong(each_row("number, by", [(1, 2)], ids=["by itself"])(divided))
+    assert "\n<1>, <2>: " in wrong(each_row("number, by", [(1, 2)], ids="<{}>".format)(divided))
+
+
+def test_a_test_of_two_tables_has_every_row_of_both():
+    listed = wrong(each_row("by", [1, 2])(each_row("number", [1, 2])(divided)))
+    assert listed.startswith("2 of 2 rows are wrong:\n1: ")
+    assert [line.partition(": ")[0] for line in listed.splitlines()[1:]] == ["1", "    1", "    2", "2", "    1"]
+
+
+def test_fixtures_are_the_other_parameters():
+    assert list(inspect.signature(each_row("number", [2])(divided)).parameters) == ["by"]
+    each_row("number", [2])(divided)(by=2)
+
+
 def test_a_coroutine_function_runs_for_each_row():
     async def refuse(number):
         assert number > 1
 
     assert "1 of 2 rows are wrong:\n1: " in wrong(each_row("number", [1, 2])(refuse))
+
+
+def test_a_table_without_rows_is_refused():
+    with pytest.raises(AssertionError, match="proves nothing"):
+        each_row("number", [])
 
 
 # ---- the programs and the table of `python -m benchmarks`
@@ -131,3 +157,6 @@ def test_a_query_that_has_not_started_has_no_answer():
 def test_a_refusal_is_raised_with_its_reason(how):
     with pytest.raises(Refused, match=f"{how}: no such function"):
         Changelog().hear({how: "no such function"})
+
+
+# ---- the checker of a relay

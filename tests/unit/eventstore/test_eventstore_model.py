@@ -13,12 +13,13 @@ import tempfile
 import uuid
 from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from hypothesis import settings
+from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -26,6 +27,7 @@ from hypothesis.stateful import (
     invariant,
     precondition,
     rule,
+    run_state_machine_as_test,
 )
 
 from eventstore import (
@@ -360,7 +362,67 @@ def _event(id: uuid.UUID, amount: int) -> NewEvent:
     return NewEvent(Purse.Filled(amount=amount), id=id)
 
 
+class ForgetsItsPlace(Histories):
+    """A planted fault: after a crash the subscriber is another group, and everything comes to it again."""
+
+    @rule()
+    def crash(self) -> None:
+        self.handler = Handler(group=uuid.uuid4().hex)
+        super().crash()
+
+
+class MeetsEveryExpectation(Histories):
+    """A planted fault: a version that was expected and is not there does not matter."""
+
+    def open(self) -> None:
+        super().open()
+        append_batch = self.store.append_batch
+        self.store.append_batch = lambda appends: append_batch([replace(a, expected=ANY) for a in appends])  # type: ignore
+
+
+class RepeatsUnderOtherIds(Histories):
+    """A planted fault: whoever gets no answer appends what it wants again, and not the same events."""
+
+    def appended(self, store: Any, parts: Parts, expected: dict[str, Any]) -> Any:
+        new = [(stream, [(uuid.uuid4(), amount) for _, amount in events]) for stream, events in parts]
+        return super().appended(store, new, expected)
+
+
+class DeletesEventsOnly(Histories):
+    """A planted fault: the events of a deleted stream are gone, and nothing says that it was."""
+
+    def open(self) -> None:
+        super().open()
+        delete_stream = self.store.delete_stream
+
+        def delete(stream: str, *, expected: Any) -> int:
+            deleted, events = delete_stream(stream, expected=expected), self.store.tables.events
+            with self.store.engine.begin() as connection:
+                connection.execute(sa.delete(events).where(events.c.stream == stream, events.c.payload.is_(None)))
+            return deleted
+
+        self.store.delete_stream = delete  # type: ignore
+
+
+PLANTED = [ForgetsItsPlace, MeetsEveryExpectation, RepeatsUnderOtherIds, DeletesEventsOnly]
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("faulty", PLANTED)
+def test_the_model_sees_a_planted_fault(faulty: type[Histories]) -> None:
+    """The same histories each time, as long as the same modules are imported: Hypothesis draws numbers from their text.
+
+    So there are far more of them than it takes: whether chance finds the fault is not what is tested.
+    """
+    with pytest.raises(AssertionError):
+        run_state_machine_as_test(faulty, settings=_UNTIL_FOUND)
+
+
 _EXAMPLES = 15 + int(os.environ.get("FACTFOLD_EXAMPLES", "0"))
 _SETTINGS = settings(max_examples=_EXAMPLES, stateful_step_count=25, deadline=None)
+_UNTIL_FOUND = settings(
+    max_examples=1_000, stateful_step_count=50, deadline=None, derandomize=True, report_multiple_bugs=False,
+    phases=[Phase.generate],
+)  # fmt: skip
 TestHistories = pytest.mark.kills(Histories.TestCase)
 TestHistories.settings = _SETTINGS

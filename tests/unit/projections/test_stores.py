@@ -179,6 +179,12 @@ def test_the_log_is_written_back_though_somebody_always_reads(store, tmp_path):
         assert longest(store, tmp_path) < 3 * LONG  # one look at a busy machine finds readers, and it doubles once
 
 
+def test_the_planted_fault_is_seen_a_log_that_waits_until_nobody_reads(store, tmp_path, monkeypatch):
+    monkeypatch.setattr(WriteAheadLog, "keep_short", lambda log, engine: None)
+    with readers(store.path, seconds=0.02):
+        assert longest(store, tmp_path) > 3 * LONG
+
+
 def test_a_reader_that_stays_costs_a_writer_a_second_each_time_the_log_has_doubled(store, tmp_path):
     reader = sqlite3.connect(store.path, isolation_level=None)
     reader.execute("BEGIN")
