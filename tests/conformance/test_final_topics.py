@@ -15,7 +15,7 @@ from projections.outputs.publishing import opened_publisher, prepare_topics
 from projections.stores import outbox
 from projections.stores.own_tables import own_tables
 from projections.testing.memory_log import MemoryViewTopics
-from tests.conformance.topic_folds import TOPIC, Died, Finals, group_of
+from tests.conformance.topic_folds import TOPIC, Died, Finals, dies_instead_of, group_of
 from tests.tiers import first_of
 
 
@@ -46,6 +46,44 @@ def test_a_generation_that_does_not_serve_publishes_nothing(shop):
     built, layout = shop.built(group_of(3), [1])
     assert shop.give_out(retired, its_layout, 30) + shop.give_out(built, layout, 30) == 0
     assert shop.publish(group_of(2)) == 0
+
+
+def killed_after_sending(shop, monkeypatch):
+    """A publisher that dies when its results are in the topic, and the database does not know it."""
+    run, layout = shop.serve(group_of(), range(6))
+    shop.give_out(run, layout, 3)
+    with dies_instead_of(outbox, "note_sent", monkeypatch), pytest.raises(Died):
+        shop.publish(group_of())
+    assert shop.ids() == [0, 1]
+    shop.give_out(run, layout, 30)
+    shop.publish(group_of())
+    assert shop.ids() == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.both_databases
+def test_a_publisher_that_is_killed_after_sending_is_followed_by_one_that_leaves_out_what_is_there(shop, monkeypatch):
+    killed_after_sending(shop, monkeypatch)
+    assert shop.waiting() == {TOPIC: 0}
+
+
+def test_a_publisher_that_is_killed_before_sending_loses_nothing(shop, monkeypatch):
+    run, layout = shop.serve(group_of(), range(3))
+    shop.give_out(run, layout, 30)
+    with dies_instead_of(MemoryViewTopics, "send", monkeypatch), pytest.raises(Died):
+        shop.publish(group_of())
+    shop.publish(group_of())
+    assert shop.ids() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("killed", range(4))
+def test_a_publisher_that_is_killed_after_any_chunk_sends_none_twice(shop, monkeypatch, killed):
+    monkeypatch.setattr(outbox, "CHUNK_ROWS", 2)
+    run, layout = shop.serve(group_of(), range(7))
+    shop.give_out(run, layout, 30)
+    die_in_publishing(shop, monkeypatch, 1, killed, sending=False)
+    assert shop.waiting()[TOPIC] > 0
+    shop.publish(group_of())
+    assert shop.ids() == list(range(7))
 
 
 def test_a_publisher_looks_at_no_more_of_a_topic_than_what_was_sent_last(shop, monkeypatch):
@@ -90,6 +128,19 @@ def test_a_publisher_whose_note_is_refused_looks_again_and_sends_the_rest(shop, 
     monkeypatch.setattr(outbox, "note_sent", refused_once)
     shop.publish(group_of())
     assert (shop.ids(), shop.waiting()) == ([0, 1, 2], {TOPIC: 0})
+
+
+@pytest.mark.both_databases
+def test_a_topic_that_was_deleted_is_filled_again_with_every_result(shop):
+    run, layout = shop.serve(group_of(), range(4))
+    shop.give_out(run, layout, 3)
+    shop.publish(group_of())
+    shop.log._topics.pop(TOPIC)
+    shop.give_out(run, layout, 4)
+    assert shop.publish(group_of()) == 3
+    assert shop.ids() == [0, 1, 2]
+    shop.serve(group_of(2), range(4))
+    assert shop.publish(group_of(2)) == 0
 
 
 def test_a_publisher_whose_topic_is_deleted_says_that_the_next_one_fills_it(shop, monkeypatch):

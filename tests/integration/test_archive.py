@@ -173,6 +173,28 @@ def test_of_two_archivers_at_once_the_one_that_commits_last_keeps_nothing(archiv
     assert_archived_exactly(archive, events)
 
 
+@pytest.mark.faults
+def test_an_archiver_that_saves_its_offsets_before_its_rows_is_caught(archiver, archive, events, settings, monkeypatch):
+    """The planted fault: what a separate checkpoint does, when the process is killed between the two."""
+    events.send(30)
+    archiver.catch_up([events.name])
+    events.send(60)
+
+    def offsets_first(table, rows, start, end, *, before_commit):
+        transaction = table._log.begin()
+        table._move(transaction, start, end)
+        transaction.commit(transaction.writeFiles(rows.limit(0)._jdf), table._operation(transaction, end))
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(TopicTable, "append", offsets_first)
+        with pytest.raises(KeyboardInterrupt):
+            archiver.append(events.name)
+    assert archiver.append(events.name) is None
+    with raises(ProjectionError, code="archive-differs", match="60 records of the topic are not in its archive"):
+        release_topic(settings, archiver.log, archive, events.name, retention=timedelta(days=30))
+
+
 def test_what_went_before_it_was_archived_is_told_and_never_passed_over(archiver, archive, events, settings):
     events.send(60)
     archiver.catch_up([events.name])

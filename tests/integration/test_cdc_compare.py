@@ -86,6 +86,11 @@ def keys(*numbers: int) -> tuple[tuple[str], ...]:
     return tuple((str(number),) for number in numbers)
 
 
+def test_a_table_that_a_runner_follows_is_equal_to_its_source(shop):
+    (found,) = shop.compare(tables=["public.by_hand"])
+    assert (found.table, found.source_rows, found.equal) == ("public.by_hand", 40, True)
+
+
 ALL = range(1, 41)
 FAULTS = {
     "added": ("ALTER TABLE added ADD COLUMN tier text DEFAULT 'basic'", ((), (), keys(*ALL)), {("tier",)}),

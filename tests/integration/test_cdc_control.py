@@ -26,7 +26,7 @@ from cdc.operating.planning import Plan
 from cdc.transforms import Custom
 from factfold.stack import LocalStack
 from tests.commands import factfold
-from tests.connectors import heartbeats, require_shipped_list
+from tests.connectors import HEARTBEATS, heartbeats, require_shipped_list
 from tests.rows import each_row
 from tests.unit.cdc.declared import checkpoint, heartbeat, mirror, postgres
 from tests.waiting import wait_until
@@ -59,6 +59,16 @@ def running(connect: ConnectClient, other: Any) -> Any:
     declared = other.prepared(other.source(tables=("public.items",)))
     assert apply_connector(connect, declared, source=other.engine).created
     return declared
+
+
+def test_applying_again_is_a_no_op(connect, other, running):
+    before = connect.status(other.name)
+
+    applied = apply_connector(connect, running, source=other.engine)
+
+    assert applied.was_no_op
+    assert applied.status == before
+    assert before.running
 
 
 def planned(connect: ConnectClient, declared: Any, source: Any) -> Plan:
@@ -235,6 +245,34 @@ def name(connect: ConnectClient, config: dict[str, str]) -> Iterator[str]:
     wait_until(lambda: connect.status(name).running, what="its task")
     yield name
     connect.delete(name)
+
+
+def test_a_worker_says_who_it_is_and_what_it_can_load(connect):
+    assert connect.health().healthy
+    assert connect.version()
+    assert HEARTBEATS in connect.plugins()
+
+
+def test_a_connector_is_seen_whole_and_with_its_tasks(connect, name, config):
+    stored, status = connect.overview()[name]
+    assert (stored, status.running) == (connect.config(name), True)
+    assert stored == {"name": name, **config}
+
+
+def test_offsets_are_read_and_forgotten(connect, name):
+    wait_until(lambda: connect.offsets(name), what="an offset")
+    connect.stop(name)
+    wait_until(lambda: connect.status(name).stopped, what="the stop")
+    connect.delete_offsets(name)
+    assert connect.offsets(name) == ()
+
+
+def test_a_restart_says_which_states_it_leads_to(connect, name):
+    assert connect.restart(name, only_failed=True) == connect.status(name)
+    will_be = connect.restart(name)
+    assert will_be is not None
+    assert {will_be.state, *(task.state for task in will_be.tasks)} == {"RESTARTING"}
+    wait_until(lambda: connect.status(name).running, what="its tasks again")
 
 
 def test_commands_rest_stop_and_start_a_connector_and_forget_its_offsets(connect, name, monkeypatch):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -107,6 +108,13 @@ def test_a_connection_that_was_lost_while_nobody_used_it_is_replaced(store):
         )
     assert store.append("order-1", [PLACED], expected=0).version == 1
     assert store.head("order-1") == 1
+
+
+def test_the_callers_commit_counts_although_nothing_else_was_executed(store):
+    with store.engine.connect() as connection:
+        store.append("order-1", [PLACED], expected=NO_STREAM, connection=connection)
+        connection.commit()
+    assert store.head("order-1") == 0
 
 
 def test_a_batch_of_thousands_is_one_statement(store):
@@ -242,3 +250,12 @@ def test_a_lost_connection_ends_the_callers_transaction_and_leaves_nothing(store
         store.append("order-1", [PLACED], expected=NO_STREAM, connection=connection)
         connection.exec_driver_sql(CUT)
     assert store.head("order-1") is None
+
+
+def test_a_repetition_in_the_callers_transaction_leaves_it_usable(store):
+    named = [NewEvent(PLACED, id=uuid4())]
+    first = store.append("order-1", named, expected=NO_STREAM)
+    with store.engine.begin() as connection:
+        assert store.append("order-1", named, expected=ANY, connection=connection) == first
+        store.append("order-2", [PLACED], expected=NO_STREAM, connection=connection)
+    assert store.head("order-2") == 0

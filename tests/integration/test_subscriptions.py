@@ -18,10 +18,10 @@ from pathlib import Path
 import sqlalchemy as sa
 from confluent_kafka import Producer
 
-from eventstore import Settings, Subscriber, open_subscriber, run_subscription, subscription
+from eventstore import RecordedEvent, Settings, Subscriber, open_subscriber, run_subscription, subscription
 from eventstore.errors import KafkaError
 from eventstore.kafka.admin import end_offsets
-from eventstore.kafka.groups import group_offsets, require_group, subscription_lag
+from eventstore.kafka.groups import group_offsets, require_group, reset_group, subscription_lag
 from eventstore.metrics import SubscriptionMetrics
 from tests.commands import factfold
 from tests.errors import raises
@@ -31,6 +31,19 @@ from tests.ledger import Payment, amounts
 from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
+
+
+def test_events_are_handled_in_order_with_their_metadata(settings, payments):
+    seen = []
+
+    def note(event: Payment.Received, why: RecordedEvent) -> None:
+        seen.append((event.amount, why.stream, why.caused().causation_id == str(why.id)))
+
+    payments.receive([1, 2, 3], partition=2)
+    with open_subscriber(subscription(payments.name, group="g")(note), settings=settings) as subscriber:
+        report = deliver(subscriber, records=3)
+    assert seen == [(1, "payment-1", True), (2, "payment-2", True), (3, "payment-3", True)]
+    assert report.handled == 3
 
 
 @contextmanager
@@ -196,6 +209,18 @@ def test_lag_counts_committed_records_that_wait_and_ends_at_nothing(settings, pa
         deliver(subscriber, records=4)
         wait_until(lambda: not subscriber.run_once(timeout=0.1).records and subscriber.lag().records == 0)
         assert subscriber.lag().seconds == 0
+
+
+def test_a_group_is_moved_while_it_is_empty_and_only_then(settings, payments, engine):
+    payments.receive(range(4), partition=0)
+    with open_subscriber(booking(payments.name), settings=settings, engine=engine) as subscriber:
+        deliver(subscriber, records=4)
+        with raises(KafkaError, code="group-active", match="1 members"):
+            reset_group(settings, payments.name, group="books", to="beginning")
+    reset_group(settings, payments.name, group="books", to={0: 2})
+    with open_subscriber(booking(payments.name), settings=settings, engine=engine) as subscriber:
+        assert deliver(subscriber, records=2).duplicates == 2
+    assert amounts(engine) == [0, 1, 2, 3]
 
 
 def test_groups_are_listed_with_their_lag_and_an_unknown_one_is_an_error(settings, payments, monkeypatch):

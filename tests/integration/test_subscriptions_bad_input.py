@@ -9,18 +9,20 @@ from datetime import UTC, datetime
 from types import SimpleNamespace
 
 import pytest
+import sqlalchemy as sa
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from eventstore import Subscriber, open_subscriber, subscription
-from eventstore.errors import BrokerRefused, BrokerUnreachable, OffsetsExpired, TopicMissing
+from eventstore.errors import BrokerRefused, BrokerUnreachable, OffsetsExpired, SubscriptionError, TopicMissing
 from eventstore.inbox import Inbox
 from eventstore.kafka.admin import quiet
 from eventstore.kafka.consumer import read_range
 from eventstore.kafka.groups import reset_group
 from eventstore.kafka.source import KafkaSource
+from tests.errors import raises
 from tests.integration.delivering import booking, deliver, noting
-from tests.ledger import Payment, amounts
+from tests.ledger import LEDGER, Payment, amounts
 from tests.waiting import wait_until
 
 # By amount: 2 MB is more than librdkafka sends by default; the other, with what belongs to it, is all a topic takes.
@@ -105,6 +107,36 @@ def test_a_schema_registered_while_the_subscriber_runs_is_found(settings, paymen
         payments.put([payments.record(Late.Disputed(amount=2, why="late"))])
         assert deliver(subscriber, records=2).handled == 1
     assert seen == ["late"]
+
+
+def test_a_handler_stuck_in_the_database_is_cut_off_too(settings, payments, engine):
+    def stuck(event: Payment.Received, tx: sa.Connection) -> None:
+        tx.execute(sa.text("select pg_sleep(60)"))
+
+    payments.receive([1])
+    declared = subscription(payments.name, group="books", timeout=0.3)(stuck)
+    with (
+        open_subscriber(declared, settings=settings, engine=engine) as subscriber,
+        raises(SubscriptionError, code="handler-hung"),
+    ):
+        deliver(subscriber, records=1)
+    wait_until(lambda: not any(thread.name == "handler of books" for thread in threading.enumerate()))
+
+
+def test_a_connection_lost_below_the_handler_is_no_fault_of_the_record(settings, payments, engine):
+    calls = []
+
+    def book(event: Payment.Received, tx: sa.Connection) -> None:
+        calls.append(event.amount)
+        if len(calls) == 1:
+            tx.execute(sa.text("select pg_terminate_backend(pg_backend_pid())"))
+        tx.execute(sa.insert(LEDGER).values(amount=event.amount))
+
+    payments.receive([1])
+    declared = subscription(payments.name, group="books", attempts=1)(book)
+    with open_subscriber(declared, settings=settings, engine=engine) as subscriber:
+        assert deliver(subscriber, records=1).dead == 0
+    assert (calls, amounts(engine)) == ([1, 1], [1])
 
 
 class _Impatient(KafkaSource):

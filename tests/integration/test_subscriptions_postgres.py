@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
+from structlog.testing import capture_logs
 
 from eventstore import (
     ANY,
+    Aggregate,
+    MasterKeys,
+    Personal,
     SqlEventStore,
     Subscriber,
+    event,
     open_async_subscriber,
     subscription,
 )
+from eventstore.backends.sql.source import StoreSource
 from eventstore.errors import StoreUnavailable, SubscriptionError
 from eventstore.inbox import Inbox
 from eventstore.inspection import Replay, Selection
@@ -29,6 +36,35 @@ from tests.unit.eventstore.async_handlers import deliver as deliver_later
 from tests.unit.eventstore.handlers import booking
 from tests.unit.eventstore.memory_source import MemorySource, arrivals
 from tests.waiting import wait_until
+
+
+class Person(Aggregate):
+    @event
+    class Joined:
+        email: Annotated[str, Personal(erased="(erased)")]
+
+
+def test_what_postgresql_quotes_of_a_row_is_in_no_log_and_no_dead_letter(engine):
+    """Its message is `Key (email)=(…) already exists`, SQLAlchemy adds the parameters."""
+    with engine.begin() as tx:
+        tx.exec_driver_sql("create table people (email text primary key)")
+
+    @subscription("person", group="members", attempts=1)
+    def join(event: Person.Joined, tx: sa.Connection) -> None:
+        for _ in range(2):
+            tx.execute(sa.text("insert into people values (:email)"), {"email": event.email})
+
+    with SqlEventStore(engine, keys=MasterKeys({"one": os.urandom(32)})) as store:
+        store.create_tables()
+        store.append("person-1", [Person.Joined(email="annabel@example.org")], expected=ANY)
+        source = StoreSource(store, join, category="person")
+        with capture_logs() as logged, Subscriber(join, source, engine=engine) as subscriber:
+            assert subscriber.run_once(timeout=5).dead == 1
+    with engine.connect() as connection:
+        (letter,) = connection.execute(sa.text("select * from factfold_dead_letters")).all()
+    assert letter.message == 'duplicate key value violates unique constraint "people_pkey"'
+    assert "annabel" not in f"{letter} {logged}"
+    assert "people_pkey" in logged[0]["exception"]
 
 
 @pytest.fixture
@@ -54,11 +90,47 @@ def test_a_claim_that_hangs_ends_the_subscription_and_its_connection_is_cut(engi
     wait_until(_handlers_are_gone)
 
 
+@pytest.mark.usefixtures("locked")
+def test_a_lock_that_cannot_be_had_is_no_fault_of_a_record(engine):
+    impatient = sa.create_engine(engine.url, connect_args={"options": "-c lock_timeout=20"})
+    source = MemorySource(arrivals(1, 2))
+    subscriber = _unchecked(booking(attempts=1), source, engine=impatient, patience=0.05)
+    assert_nothing_is_done(subscriber, source, engine, "refuses: canceling statement due to lock timeout")
+    impatient.dispose()
+
+
 def _unchecked(declared, source, **options):
     """A subscriber that was opened before the lock was taken."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("eventstore.inbox.Inbox.create_tables", lambda inbox: None)
         return Subscriber(declared, source, **options)
+
+
+def test_a_commit_that_hangs_ends_the_subscription_and_nothing_is_committed(engine):
+    with engine.begin() as tx:
+        tx.exec_driver_sql(
+            "create function wait() returns trigger language plpgsql as "
+            "$$ begin perform pg_sleep(60); return new; end $$"
+        )
+        tx.exec_driver_sql(
+            "create constraint trigger wait after insert on ledger deferrable initially deferred "
+            "for each row execute function wait()"
+        )
+    source = MemorySource(arrivals(1, 2))
+    subscriber = Subscriber(booking(timeout=0.3), source, engine=engine, patience=0.3)
+    assert_nothing_is_done(subscriber, source, engine, "waited for its database for too long, to commit")
+    wait_until(_handlers_are_gone)
+
+
+def test_a_server_that_is_read_only_since_a_failover_costs_no_record(engine):
+    source, name = MemorySource(arrivals(1, 2)), engine.url.database
+    with Subscriber(booking(attempts=1), source, engine=engine, patience=0.05) as subscriber:
+        with engine.begin() as tx:
+            tx.exec_driver_sql(f'alter database "{name}" set default_transaction_read_only = on')
+        engine.dispose()
+        with pytest.raises(StoreUnavailable, match=r"refuses: .* in a read-only transaction"):
+            subscriber.run_once(timeout=0)
+    assert (source.acknowledged, source.dead) == ([], [])
 
 
 def _handlers_are_gone():

@@ -21,7 +21,7 @@ from eventstore import Delivery, RecordedEvent, open_subscriber, queue, subscrip
 from eventstore.errors import SubscriptionError
 from eventstore.kafka.admin import ensure_topics
 from eventstore.kafka.consumer import read_range
-from eventstore.kafka.groups import read_topics, subscription_lag
+from eventstore.kafka.groups import group_offsets, read_topics, subscription_lag
 from eventstore.topics import branch_topic
 from tests.integration.booking import desk
 from tests.integration.delivering import deliver, noting, running
@@ -126,6 +126,20 @@ def test_a_record_that_is_put_into_the_retry_topic_while_the_group_reads_is_hand
         payments.put([replace(one, topic=declared.retry_topic_of(payments.name))] * 2)
         report = deliver(subscriber, records=3)
     assert (report.handled, report.duplicates, amounts(engine)) == (1, 1, [1])
+
+
+def test_at_most_once_the_broker_knows_of_a_record_before_it_is_handled(settings, payments):
+    payments.receive(range(5), partition=0)
+    known: list[tuple[int, int]] = []
+
+    def note(event: Payment.Received) -> None:
+        known.append((event.amount, group_offsets(settings, payments.name, group="g")[0]))
+
+    declared = subscription(payments.name, group="g", guarantee="at-most-once")(note)
+    with open_subscriber(declared, settings=settings) as subscriber:
+        deliver(subscriber, records=5)
+    assert [amount for amount, _ in known] == [0, 1, 2, 3, 4]
+    assert all(offset > amount for amount, offset in known)
 
 
 # ---- Subscriptions and batches that their client cannot unpack: one dead letter names them, and nothing else is lost
