@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import os
 import uuid
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ import pytest
 import sqlalchemy as sa
 
 from eventstore import ANY, Aggregate, Dispatcher, MasterKeys, MemoryEventStore, Personal, SqlEventStore, command, event
+from eventstore.erasure import OUT_OF_REACH
 from eventstore.errors import DeclarationError, KeysMissing, UnsupportedFieldType
 from eventstore.testing.scenario import given
 from factfold.cli.entry import main
@@ -176,6 +178,16 @@ def run(monkeypatch, capsys, *arguments):
     with pytest.raises(SystemExit) as ended:
         main()
     return int(ended.value.code or 0), capsys.readouterr().out
+
+
+def test_the_command_forgets_and_says_what_it_does_not_reach(sql, monkeypatch, capsys):
+    url = sql.engine.url.render_as_string(hide_password=False)
+    sql.append("customer-7", [Customer.Registered(name="Ada")], expected=ANY)
+    code, out = run(monkeypatch, capsys, "erase", "7", "--store-url", url, "--yes", "--json")
+    assert (code, json.loads(out)["keys"], json.loads(out)["streams"]) == (0, 1, ["customer-7"])
+    code, out = run(monkeypatch, capsys, "erase", "7", "--store-url", url, "--yes")
+    assert all(place in out for place in OUT_OF_REACH)
+    assert [event.name for event in customers(sql)] == ["(erased)"]
 
 
 def test_the_command_makes_and_rotates_master_keys(sql, monkeypatch, capsys):

@@ -17,7 +17,7 @@ from sqlalchemy import select
 
 from eventstore import ANY, Aggregate, Metadata, NewEvent, event
 from eventstore.backends.sql.transfer.files import Importer
-from eventstore.errors import ImportConflict, InvalidExport, StoreUnavailable, StreamArchived
+from eventstore.errors import EventIdTaken, ImportConflict, InvalidExport, StoreUnavailable, StreamArchived
 from eventstore.snapshots import AggregateSnapshot
 from eventstore.topics import partition_of
 from tests.ledger import Payment
@@ -92,6 +92,16 @@ def test_an_import_that_is_repeated_stores_what_is_missing(source, opened, tmp_p
     again = target.import_file(_exported(source, tmp_path / name), topics=True)
     assert (again.imported, again.present) == (1, 12)
     assert rows(target) == rows(source)
+
+
+def test_the_streams_go_on_where_they_ended(source, opened, tmp_path):
+    target = opened()
+    target.import_file(_exported(source, tmp_path / "all.jsonl"), topics=True)
+    assert target.append("sale-0", [sale("new")], expected=4).version == 5
+    assert [e.version for e in target.read_all(category="sale") if e.stream == "sale-0"] == list(range(6))
+    first = next(iter(source.read_stream("sale-0")))
+    with pytest.raises(EventIdTaken):
+        target.append("sale-9", [NewEvent(sale("x"), id=first.id)], expected=ANY)
 
 
 def test_one_category_is_exported_with_its_own_schemas(source, opened, tmp_path):

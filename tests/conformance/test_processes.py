@@ -32,6 +32,20 @@ pytestmark = pytest.mark.postgres_in_faults
 
 
 @pytest.mark.both_databases
+def test_a_process_runs_from_its_start_to_its_end(shop):
+    shop.begin(stock=5, quantity=2)
+    shop.work()
+    shop.pay("o1")
+    shop.work()
+    assert shop.types("order-o1") == ["order.placed", "order.shipped"]
+    assert shop.types("item-tea") == ["item.received", "item.reserved"]
+    assert shop.steps("o1") == [
+        ("order.placed", "running"), ("item.reserve", "running"), ("payment.received", "done")
+    ]  # fmt: skip
+    assert shop.rows("factfold_scheduled") == 0
+
+
+@pytest.mark.both_databases
 def test_overdue_timers_fire_once_each_in_the_order_of_their_times(shops):
     shop = shops(Reminder)
     for minutes, order in ((30, "late"), (10, "early"), (20, "middle")):
@@ -164,6 +178,18 @@ def surviving(crashes, work):
         work()
     except Crash:
         assert crashes.happened
+
+
+def test_a_payment_before_its_order_waits_for_it(shop):
+    shop.stock(5)
+    shop.pay("o1")
+    shop.deliver()
+    (waiting,) = shop.processes.instances()
+    assert (waiting.status, waiting.waits_for) == ("unstarted", "the event that starts it")
+    shop.place("o1")
+    shop.work()
+    assert shop.status("o1") == "done"
+    assert shop.types("order-o1")[-1] == "order.shipped"
 
 
 def test_a_command_that_expired_is_not_sent_and_its_process_hears_so(shops):
