@@ -116,11 +116,11 @@ def test_events_go_from_one_store_to_another_with_the_marks_of_archived_streams(
     noted: str, url: str, tmp_path: Path, name: str
 ) -> None:
     file, other = str(tmp_path / name), f"sqlite:///{tmp_path / 'other.db'}"
-    assert run("export", file, "--store-url", url).output == "2 events of 1 categories, 1 schemas\n"
-    assert run("import", file, "--store-url", other).output == "2 events imported, 0 were there\n"
+    assert run("export", file, "--store-url", url).stdout == "2 events of 1 categories, 1 schemas\n"
+    assert run("import", file, "--store-url", other).stdout == "2 events imported, 0 were there\n"
     run("archive", "note-1", "--store-url", url, "--yes")
     run("export", file, "--store-url", url)
-    assert run("import", file, "--store-url", other).output == "0 events imported, 2 were there, 1 streams archived\n"
+    assert run("import", file, "--store-url", other).stdout == "0 events imported, 2 were there, 1 streams archived\n"
 
 
 @pytest.fixture

@@ -75,6 +75,7 @@ async def test_an_append_that_is_cancelled_took_place_or_did_not_and_keeps_no_co
 
 async def test_a_cancelled_append_gives_its_connection_back_as_it_was(url, monkeypatch):
     """Cutting it off would cost the connection: under a load balancer's timeouts that is a storm of them."""
+    monkeypatch.setattr(greenlets, "_GRACE_SECONDS", 60)
     async with AsyncSqlEventStore(url) as store:
         await store.append("payment-1", [PAID], expected=NO_STREAM)
         before = await the_connection_of(store)
