@@ -5,7 +5,6 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from eventstore.backends.sql.letters import SqlLetters
 from eventstore.backends.sql.store import SqlEventStore
 from eventstore.errors import WrongType
 from eventstore.extras import require_extra
@@ -82,6 +81,8 @@ def letters(
 
         return GroupLetters(at, topic, group)
     if isinstance(at, SqlEventStore):
+        from eventstore.backends.sql.letters import SqlLetters  # needs the extra kafka
+
         return SqlLetters(at, topic, group=group, engine=engine)
     require_like(at, "serving_state", "at", takes="settings of Kafka, an event store or a store of views")
     from projections.stores.aside import SetAsideLetters  # needs the extra spark, as its store does

@@ -195,7 +195,7 @@ def after_batches(
     if has_finals(group.views):
         yield AfterBatch(
             "final results given out",
-            lambda due: {} if due.at is None or not due.passed else _give_out(store, run, layout, due.at),
+            lambda due: {} if due.at is None or not due.passed else give_out(store, run, layout, due.at),
             lambda rows: publisher.publish() if publisher else None,
         )
 
@@ -260,7 +260,7 @@ class Retaining:
         return forgotten
 
 
-def _give_out(store: TableStore, run: Run, layout: GenerationLayout, at: int) -> Rows:
+def give_out(store: TableStore, run: Run, layout: GenerationLayout, at: int) -> Rows:
     """Give out the final results that are due by a time of `Moments`, by view."""
     with store.looking() as connection:
         if not finals.is_due(connection, layout, run, at=at):

@@ -17,7 +17,7 @@ from projections.declaring.timing.windows import tumbling
 from projections.declaring.view_decorator import windowed
 from projections.declaring.view_topics import FinalResults
 from projections.errors import InvalidDefinition
-from projections.lifecycle.between_batches import FinalsDue
+from projections.lifecycle.between_batches import give_out
 from projections.spark.session import small_batch_session
 from projections.spark.views.view_functions import view_columns
 from projections.stores import dialects, finals
@@ -241,7 +241,6 @@ class Looks:
     def __init__(self, store):
         self.shop, self.transactions = Finals(store), 0
         self.run, self.layout = self.shop.serve(group_of(), [0, 5])
-        self._due = FinalsDue(self, self.run, self.layout)
 
     def looking(self):
         return self.shop.store.looking()
@@ -253,7 +252,7 @@ class Looks:
     def at(self, minute):
         """Look so many minutes after noon; how many results were given out, in how many transactions."""
         self.transactions = 0
-        return self._due.give_out(at(minute)).get("sold", 0), self.transactions
+        return give_out(self, self.run, self.layout, at(minute)).get("sold", 0), self.transactions
 
 
 @pytest.fixture
