@@ -153,9 +153,9 @@ def dead_letter_topic(name: str, *, partitions: int = 1) -> TopicSpec:
     return TopicSpec(name, partitions, {**_ROUTED, "max.message.bytes": str(MAX_DEAD_LETTER_BYTES), **_UNLIMITED})
 
 
-def dead_letter_topic_of(topic: str, group: str) -> str:
-    """Return the name of the topic of records of a topic that a group gave up."""
-    return f"{topic}.{group}.{DEAD_LETTERS}"
+def dead_letter_topic_of(topic: str, group: str | None = None) -> str:
+    """Return the name of the topic of records of a topic that a group gave up, or without one its branches."""
+    return ".".join(filter(None, (topic, group, DEAD_LETTERS)))
 
 
 def retry_topic_of(topic: str, group: str) -> str:

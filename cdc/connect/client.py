@@ -27,10 +27,9 @@ from cdc.connect.status import (
 from cdc.connectors.base import setting
 from cdc.connectors.secrets import revealed
 from cdc.errors import CdcError, ConnectRejected, ConnectUnavailable, InvalidConnector, UnknownConnector
-
-# A worker answers after 90 s at the latest; validating a connector opens a database connection.
 from eventstore.closing import Closing
 
+# A worker answers after 90 s at the latest; validating a connector opens a database connection.
 REQUEST_TIMEOUT: Final = 30.0
 # A rebalance of a small cluster takes about 3 s, a worker's start about 10.
 PATIENCE: Final = 30.0

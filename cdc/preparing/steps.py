@@ -206,8 +206,8 @@ def rights_step(login: ConnectorLogin, *, by: Engine) -> Step:
 
     def sql() -> tuple[str, ...]:
         with typed_errors(by), by.connect() as connection:
-            needed = tuple(missing_statements(connection, login.connector))
-        if not needed[0].startswith("CREATE ROLE"):
+            needed, role = tuple(missing_statements(connection, login.connector)), role_facts(connection, login.role)
+        if role is not None:
             return needed
         # What SQL cannot say without the password.
         where = "stands behind its reference" if login.file is None else f"{login.file[0]} has"

@@ -94,9 +94,8 @@ class TopicLog(Closing):
 
     def at(self, partition: int, offset: int) -> Entry:
         """Return the record of a place. Raises NotFound if the topic does not hold one there."""
-        for record in self.records_at(offset):
-            if record.partition == partition:
-                return self._entry(record)
+        for record in self.records_at(offset, partition):
+            return self._entry(record)
         raise NotFound(
             f"{self._topic}[{partition}]@{offset} holds no record",
             remedy="choose a place that `factfold events tail --topic` shows. Compaction and retention remove records",
@@ -104,10 +103,11 @@ class TopicLog(Closing):
             code="events-not-found",
         )
 
-    def records_at(self, offset: int) -> list[TopicRecord]:
-        """Return the records at an offset, as they were written: at most one for each partition."""
+    def records_at(self, offset: int, partition: int | None = None) -> list[TopicRecord]:
+        """Return the records at an offset, as they were written: at most one for each partition, or that of one."""
         begins, ends = self._bounds(Selection())
-        places = {partition: offset for partition, end in ends.items() if begins.get(partition, 0) <= offset < end}
+        held = {each: offset for each, end in ends.items() if begins.get(each, 0) <= offset < end}
+        places = {each: at for each, at in held.items() if partition in (None, each)}
         if not places:
             return []
         with RangeReader(self._settings) as reader:

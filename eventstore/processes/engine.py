@@ -125,7 +125,7 @@ class ProcessEngine:
         self._store(tx, taken)
 
     def _addressed(self, event: RecordedEvent) -> Iterable[Addressed]:
-        stream_id = event.stream.partition("-")[2]
+        stream_id = StreamName.parse(event.stream).id
         for name, kind in self.processes.items():
             by_instance = kind.reactions.addressed(event.type, event.schema_version, event.data, stream_id)
             if by_instance:

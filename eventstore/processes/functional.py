@@ -37,9 +37,7 @@ from eventstore.processes.process import (
     starts,
     times_out,
 )
-from eventstore.processes.process import (
-    Reply as Reply,
-)
+from eventstore.processes.process import Reply as Reply
 
 S = TypeVar("S")
 

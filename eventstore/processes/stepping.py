@@ -11,6 +11,7 @@ from uuid import UUID, uuid5
 from eventstore.aggregates.aggregate import command_name
 from eventstore.fields.conversions import later_or_last
 from eventstore.fields.plain_json import load_plain
+from eventstore.identifiers import StreamName
 from eventstore.processes.errors import ProcessAlreadyStarted, ProcessError, ProcessStuck
 from eventstore.processes.process import (
     LATE,
@@ -125,7 +126,7 @@ def _again(process: Process, cause: Cause, time: datetime) -> Process.Stepped | 
 def _recorded(process: Process, cause: Cause) -> Sequence[Arrived]:
     """The events of an input that was recorded."""
     data = load_plain(cause.data)
-    stream_id = cause.place.rpartition("@")[0].partition("-")[2]
+    stream_id = StreamName.parse(cause.place.rpartition("@")[0]).id
     return process.reactions.addressed(cause.name, cause.schema_version, data, stream_id).get(process.id, [])
 
 

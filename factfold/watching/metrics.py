@@ -8,7 +8,6 @@ Results of commands that end, as files for Prometheus: verify and compare.
 from __future__ import annotations
 
 import time
-from collections import ChainMap
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
@@ -157,8 +156,8 @@ class Letters:
         self._open: dict[HomeKind, Mapping[tuple[str, str, str], int]] = {}
 
     def _show(self, kind: HomeKind, counts: Mapping[tuple[str, str, str], int]) -> None:
-        self._open = {**self._open, kind: counts}
-        self._metrics.letters(dict(ChainMap(*map(dict, self._open.values()))))
+        self._open[kind] = counts
+        self._metrics.letters({place: count for each in self._open.values() for place, count in each.items()})
 
     def look_at_store(self, store: SqlEventStore) -> None:
         """Show those of the subscriptions that read a store in its database."""

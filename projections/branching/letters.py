@@ -13,7 +13,7 @@ from eventstore.deadletters.topic import Chosen, Road, TopicLetters, to_topic
 from eventstore.erasure import Origin, PersonalData
 from eventstore.errors import FactfoldError, ForeignRecord, ReplayRefused, SchemaError, UnknownEventType
 from eventstore.kafka.producer import OutgoingRecord
-from eventstore.topics import BRANCH_HEADER, DEAD_LETTERS, TopicRecord, require_source
+from eventstore.topics import BRANCH_HEADER, TopicRecord, dead_letter_topic_of, require_source
 from projections.declaring.branches import Branches
 from projections.errors import InvalidPredicate
 
@@ -38,7 +38,7 @@ class BranchLetters(TopicLetters):
 
     def __init__(self, settings: Settings, branches: Branches | str) -> None:
         topic = branches if isinstance(branches, str) else branches.topic
-        super().__init__(settings, topic, f"{topic}.{DEAD_LETTERS}")
+        super().__init__(settings, topic, dead_letter_topic_of(topic))
         self._branches = branches
 
     def _road(self, target: Target, chosen: Chosen) -> Road:

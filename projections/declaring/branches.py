@@ -15,7 +15,7 @@ from eventstore.fields.upcasting import FIRST
 from eventstore.identifiers import check_source, check_topic
 from eventstore.schema_registry import RegisteredSchema
 from eventstore.store import RecordedEvent
-from eventstore.topics import DEAD_LETTERS
+from eventstore.topics import DEAD_LETTERS, dead_letter_topic_of
 from projections.declaring.event_fields import check_against, check_predicate
 from projections.declaring.event_tables import topic_of
 from projections.declaring.matching import Matcher, matcher
@@ -66,7 +66,7 @@ class Branches:
     @property
     def dead_letter_topic(self) -> str:
         """The topic of records that cannot be decoded or tested."""
-        return f"{self.topic}.{DEAD_LETTERS}"
+        return dead_letter_topic_of(self.topic)
 
     def branch_of(self, event: RecordedEvent, *, schema: RegisteredSchema | None = None) -> str:
         """Return the branch of one event, computed in plain Python.

@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 
 from projections.planning.expressions import differs_from_equal_ones, require_one_of_equal_ones
 from projections.planning.plans import Node
-from projections.planning.rows import Untraceable
+from projections.planning.refusals import Untraceable
 
 
 class TellApart(Protocol):

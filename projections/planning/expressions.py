@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from projections.planning.plans import Node, operators
-from projections.planning.rows import Untraceable
+from projections.planning.refusals import Untraceable
 
 MEETING: Final = ("INNER", "CROSS", "LEFT SEMI")
 """The joins whose condition holds for each of their rows."""

@@ -35,7 +35,7 @@ from projections.planning.plans import (
     Node,
     role,
 )
-from projections.planning.rows import Untraceable
+from projections.planning.refusals import Untraceable
 
 if TYPE_CHECKING:
     from projections.declaring.views import View

@@ -16,7 +16,7 @@ from eventstore.backends.sql.letters import letter_places
 from eventstore.deadletters.letters import operator
 from eventstore.errors import FactfoldError, InvalidArgument
 from eventstore.fields.plain_json import dump_plain
-from eventstore.topics import DEAD_LETTERS, settled_topic
+from eventstore.topics import DEAD_LETTERS, dead_letter_topic_of, settled_topic
 from factfold import on_demand
 from factfold.cli.letters import OpenLetters, contents_as_json, edited_payload, open_letters
 from factfold.console.page import Action, Outcome, Page, Query, chosen, required, whole_number
@@ -51,8 +51,7 @@ class Home:
     @property
     def letters_topic(self) -> str | None:
         """The topic with the letters; None if they are in a database."""
-        named = ".".join(filter(None, (self.topic, self.group, DEAD_LETTERS)))
-        return named if self.kind is HomeKind.TOPIC else None
+        return dead_letter_topic_of(self.topic, self.group) if self.kind is HomeKind.TOPIC else None
 
     @property
     def command(self) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any, Final
 
+from projections.declaring.naming import parameters
 from projections.declaring.views import Input, Reference, Within
 from projections.planning.expressions import alternatives, conditions
 from projections.planning.partition_rows import EQUAL
@@ -151,9 +151,7 @@ class StageFunction:
     def __init__(self, block: Block, columns: Sequence[Named], signature: str) -> None:
         self._make, self._inputs, self._columns = block.make, tuple(block.inputs), columns
         self.signature = signature
-        self.__signature__ = inspect.Signature(
-            [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in self._inputs]
-        )
+        self.__signature__ = parameters(*self._inputs)
 
     def __call__(self, *frames: DataFrame) -> DataFrame:
         """The stage's rows."""
@@ -188,11 +186,6 @@ class Join:
     def pairs(self) -> list[Pair]:
         """The attributes of both sides that are compared."""
         return [*self.equal, *self.alike]
-
-    @property
-    def ours(self) -> list[Node]:
-        """The attributes of the left side that equal some of the right one."""
-        return [a for a, _ in self.equal]
 
     @property
     def theirs(self) -> list[Node]:

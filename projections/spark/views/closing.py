@@ -12,7 +12,7 @@ from projections.declaring.columns import SCOPE
 from projections.declaring.naming import is_column
 from projections.declaring.views import Input, View
 from projections.planning.plans import Node
-from projections.planning.rows import Untraceable
+from projections.planning.refusals import Untraceable
 from projections.spark.views import catalyst
 from projections.spark.views.blocks import Block, StageFunction, read, with_values
 from projections.spark.views.catalyst import Named

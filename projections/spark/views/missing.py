@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from eventstore.delivery.source import MASK
 from projections.declaring.views import View
 from projections.planning.plans import plan_in_jvm, plan_of, role
-from projections.planning.rows import Untraceable
+from projections.planning.refusals import Untraceable
 from projections.spark.scala import items
 from projections.spark.views.catalyst import (
     classes,

@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from projections.planning.plans import plan_in_jvm
-from projections.planning.rows import MARK, Untraceable
+from projections.planning.refusals import MARK, Untraceable
 from projections.spark.scala import items
 from projections.spark.views.catalyst import (
     as_column,

@@ -19,7 +19,7 @@ from projections.errors import InvalidDefinition
 from projections.planning.expressions import conditions
 from projections.planning.planner import plan as walk
 from projections.planning.plans import CONSTANT, SAME_ROWS, Node, attribute_of, role
-from projections.planning.rows import Untraceable
+from projections.planning.refusals import Untraceable
 from projections.spark.views import catalyst
 from projections.spark.views.blocks import (
     BOTH,

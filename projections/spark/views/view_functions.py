@@ -36,7 +36,7 @@ from projections.planning.plans import (
     plan_of,
     role,
 )
-from projections.planning.rows import Untraceable, require_merged_sessions
+from projections.planning.refusals import Untraceable, require_merged_sessions
 from projections.spark.failures import analysed
 from projections.spark.nesting import column_type
 from projections.spark.views.blocks import StageFunction
